@@ -1,0 +1,1 @@
+//! Benchmarks as a share of the machine's limit.

@@ -1,0 +1,1 @@
+//! A Rust client for Dhara and every Pravega-compatible server.

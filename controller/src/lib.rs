@@ -1,0 +1,1 @@
+//! The controller: scopes, streams, epochs, transactions, reader groups and tables.

@@ -1,0 +1,3 @@
+//! The segment store: mapped log, segment state, index, tiering and its TCP server.
+
+pub mod types;

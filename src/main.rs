@@ -1,0 +1,3 @@
+//! The one binary: servers and command line.
+
+fn main() {}

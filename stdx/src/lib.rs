@@ -1,0 +1,1 @@
+//! Seams to the machine: clock, chance, disk, net, gate and byte budget.

@@ -1,0 +1,1 @@
+//! Conformance, end-to-end and crash tests; nothing depends on this package.

@@ -1,0 +1,1 @@
+//! The bytes that clients, controller and segment stores exchange.
