@@ -1,3 +1,4 @@
 //! The segment store: mapped log, segment state, index, tiering and its TCP server.
 
+pub mod index;
 pub mod types;
