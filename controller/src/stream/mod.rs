@@ -1,0 +1,24 @@
+//! A stream as a value: everything that can be decided about it without doing anything.
+//!
+//! Functions here take the rows they need and the time, and return the rows to write. They never wait, lock, log,
+//! read a clock or touch disk and net, so each of them can be run twice, and tested against a model.
+
+pub mod config;
+pub mod cut;
+pub mod epoch;
+pub mod group;
+pub mod name;
+pub mod scale;
+pub mod segment;
+pub mod state;
+pub mod transaction;
+pub mod truncation;
+
+pub use config::{ConfigError, RatePolicy, RetentionPolicy, ScalingPolicy, StreamConfig};
+pub use cut::{CutError, CutOrder, Epochs, Reversed, StreamCut, ValidCut};
+pub use epoch::{EpochRecord, Exhausted, RollingEpochs, Successor, successors};
+pub use scale::{ScaleError, ScaleOrigin, ScaleRefusal, ScaleRequest, ScaleStatus, ScaleTerms, Transition};
+pub use segment::{KeyRange, Segment, SegmentId};
+pub use state::{Admission, StreamState, Workflow};
+pub use transaction::{Transaction, TransactionId, TransactionState};
+pub use truncation::{Truncation, TruncationError, TruncationRecord, segments_between};
