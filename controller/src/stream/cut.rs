@@ -1,7 +1,8 @@
 //! Stream cuts: one position in each segment of a complete cover of the key space.
 //!
-//! A cut comes from clients and need not make sense. [`StreamCut::check`] turns it into a [`ValidCut`], the only
-//! form with which anything is decided. Nothing here knows lengths of segments.
+//! A cut comes from clients and need not make sense. [`StreamCut::place`] finds its segments, and
+//! [`StreamCut::check`] decides whether it covers the key space: only a [`ValidCut`] changes a stream, while a
+//! [`PlacedCut`] is enough for questions. Nothing here knows lengths of segments.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -20,14 +21,18 @@ pub struct StreamCut(pub BTreeMap<SegmentId, i64>);
 #[derive(Debug, Clone, Copy)]
 pub struct Epochs<'a>(&'a [EpochRecord]);
 
-/// A cut that makes sense in its stream, with the ranges of its segments.
+/// A cut whose segments are known, with their ranges.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ValidCut {
-    /// Positions, ordered by range; they do not overlap.
+pub struct PlacedCut {
+    /// Positions, ordered by range.
     positions: Vec<(Segment, i64)>,
-    /// Segments not reached yet, ordered by range and id; each is newer than the positions with which it shares keys.
+    /// Segments not reached yet, ordered by range and id.
     future: Vec<Segment>,
 }
+
+/// A placed cut that makes sense: its positions do not overlap, and what they leave out is future.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValidCut(PlacedCut);
 
 /// Why a cut makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -126,23 +131,12 @@ impl StreamCut {
         Ok(first.epoch()..=last.epoch())
     }
 
-    /// Decides whether the cut makes sense. `epochs` holds at least what [`StreamCut::epochs`] asks for.
+    /// Finds the segments of the cut. `epochs` holds at least what [`StreamCut::epochs`] asks for.
     ///
     /// # Errors
-    /// [`CutError`] says what is wrong with it.
-    pub fn check(&self, epochs: Epochs<'_>) -> Result<ValidCut, CutError> {
-        let cut = self.resolve(epochs)?;
-        cut.check_positions()?;
-        cut.check_future()?;
-        for gap in cut.gaps() {
-            cut.check_gap(gap, epochs)?;
-        }
-        Ok(cut)
-    }
-
-    /// Finds the ranges of the segments.
-    fn resolve(&self, epochs: Epochs<'_>) -> Result<ValidCut, CutError> {
-        let mut cut = ValidCut { positions: Vec::new(), future: Vec::new() };
+    /// [`CutError::UnknownEpoch`] or [`CutError::UnknownSegment`] for an id that names no segment.
+    pub fn place(&self, epochs: Epochs<'_>) -> Result<PlacedCut, CutError> {
+        let mut cut = PlacedCut { positions: Vec::new(), future: Vec::new() };
         for (&id, &offset) in &self.0 {
             let epoch = epochs.get(id.epoch()).ok_or(CutError::UnknownEpoch(id))?;
             let segment = *epoch.segment(id).ok_or(CutError::UnknownSegment(id))?;
@@ -152,14 +146,58 @@ impl StreamCut {
                 cut.positions.push((segment, offset));
             }
         }
-        // Both are stable: entries of one range stay in the order of their ids.
+        // Both sorts are stable: entries of one range stay in the order of their ids.
         cut.positions.sort_by(|(a, _), (b, _)| a.range.order(&b.range));
         cut.future.sort_by(|a, b| a.range.order(&b.range));
-        if cut.positions.is_empty() { Err(CutError::NoPosition) } else { Ok(cut) }
+        Ok(cut)
+    }
+
+    /// Decides whether the cut makes sense. `epochs` holds at least what [`StreamCut::epochs`] asks for.
+    ///
+    /// # Errors
+    /// [`CutError`] says what is wrong with it.
+    pub fn check(&self, epochs: Epochs<'_>) -> Result<ValidCut, CutError> {
+        let cut = self.place(epochs)?;
+        if cut.positions.is_empty() {
+            return Err(CutError::NoPosition);
+        }
+        cut.check_positions()?;
+        cut.check_future()?;
+        for gap in cut.gaps() {
+            cut.check_gap(gap, epochs)?;
+        }
+        Ok(ValidCut(cut))
     }
 }
 
 impl ValidCut {
+    /// The start of an epoch: every segment at offset 0.
+    pub fn start_of(epoch: &EpochRecord) -> Self {
+        Self(PlacedCut::start_of(epoch))
+    }
+
+    /// Returns the cut with what is known of its segments.
+    pub const fn placed(&self) -> &PlacedCut {
+        &self.0
+    }
+
+    /// Returns segments and offsets, ordered by range, without the future ones.
+    pub fn positions(&self) -> &[(Segment, i64)] {
+        self.0.positions()
+    }
+
+    /// Returns the cut as it travels and is stored.
+    pub fn to_cut(&self) -> StreamCut {
+        self.0.to_cut()
+    }
+
+    /// Compares the cut to another, see [`PlacedCut::compare`].
+    pub fn compare(&self, other: &Self) -> CutOrder {
+        self.0.compare(&other.0)
+    }
+}
+
+impl PlacedCut {
     /// The start of an epoch: every segment at offset 0.
     pub fn start_of(epoch: &EpochRecord) -> Self {
         Self::at(epoch, 0)
@@ -203,7 +241,7 @@ impl ValidCut {
     }
 }
 
-impl ValidCut {
+impl PlacedCut {
     /// Compares the cut to another: wherever they share keys, the newer segment is after the older one, and within
     /// one segment the offset decides.
     pub fn compare(&self, other: &Self) -> CutOrder {
@@ -223,7 +261,7 @@ impl ValidCut {
         }
     }
 
-    /// Returns the cut as positions that cover the key space exactly once, ordered by range.
+    /// Returns the cut as positions by range, ordered; those of a valid cut cover the key space exactly once.
     ///
     /// A future segment counts only where no position does, and of several the oldest: that one is read next.
     pub(super) fn spread(&self) -> Vec<(KeyRange, (SegmentId, i64))> {
@@ -255,7 +293,7 @@ impl ValidCut {
         let mut low = KeyRange::FULL.low();
         for (segment, _) in &self.positions {
             gaps.extend(KeyRange::new(low, segment.range.low()));
-            low = segment.range.high();
+            low = low.max(segment.range.high());
         }
         gaps.extend(KeyRange::new(low, KeyRange::FULL.high()));
         gaps

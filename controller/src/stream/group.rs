@@ -2,8 +2,7 @@
 //!
 //! The controller knows a group's configuration, not its readers: those live in the group's own state stream.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::cut::{CutOrder, StreamCut, ValidCut};
 
@@ -75,8 +74,8 @@ pub struct GroupRecord {
     pub state: GroupState,
     /// Its configuration.
     pub config: GroupConfig,
-    /// Whether the subscriptions of the configuration are still being changed.
-    pub updating: bool,
+    /// Subscriptions that are still being changed; kept here so that a repetition changes the same ones.
+    pub pending: Option<SubscriptionChange>,
 }
 
 /// Why a configuration is not acceptable. All of these are invalid arguments.
@@ -114,12 +113,7 @@ pub enum GroupCreation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupUpdate {
     /// Write this row and change the subscriptions.
-    Start {
-        /// The row.
-        record: GroupRecord,
-        /// What changes for subscriptions.
-        change: SubscriptionChange,
-    },
+    Start(GroupRecord),
     /// Id or generation is another; answer INVALID_CONFIG.
     Mismatch,
     /// The group is busy; answer FAILURE.
@@ -237,49 +231,60 @@ impl GroupRecord {
             Some(GroupState::Deleting) => GroupCreation::Deleting,
             None => {
                 let id = if asked == GroupId::default() { fresh } else { asked };
+                let change =
+                    SubscriptionChange { subscribe: config.subscribed(), ..SubscriptionChange::default() };
                 let state = GroupState::Creating;
-                GroupCreation::Start(Self { id, generation: 0, state, config, updating: false })
+                GroupCreation::Start(Self { id, generation: 0, state, config, pending: Some(change) })
             }
         }
     }
 
     /// Decides an update call.
     pub fn update(&self, id: GroupId, generation: i64, config: GroupConfig) -> GroupUpdate {
-        if self.state != GroupState::Active || self.updating {
-            return GroupUpdate::Busy;
-        }
         if id != self.id || generation != self.generation {
             return GroupUpdate::Mismatch;
         }
+        if self.state != GroupState::Active || self.pending.is_some() {
+            return GroupUpdate::Busy;
+        }
         let subscribe = config.subscribed();
         let unsubscribe = self.config.subscribed().difference(&subscribe).cloned().collect();
-        let record = Self { generation: self.generation + 1, config, updating: true, ..self.clone() };
-        GroupUpdate::Start { record, change: SubscriptionChange { subscribe, unsubscribe } }
+        let pending = Some(SubscriptionChange { subscribe, unsubscribe });
+        let generation = self.generation + 1;
+        GroupUpdate::Start(Self { id, generation, state: self.state, config, pending })
     }
 
     /// Decides a delete call; the generation does not matter.
+    ///
+    /// An update that was under way is overtaken: what it was about to remove is removed as well.
     pub fn delete(&self, id: GroupId) -> GroupDeletion {
-        if id == self.id {
-            GroupDeletion::Start(Self { state: GroupState::Deleting, ..self.clone() })
-        } else {
-            GroupDeletion::OtherId
+        if id != self.id {
+            return GroupDeletion::OtherId;
         }
+        let mut unsubscribe = self.config.subscribed();
+        unsubscribe.extend(self.pending.iter().flat_map(|change| change.unsubscribe.iter().cloned()));
+        let pending = Some(SubscriptionChange { unsubscribe, ..SubscriptionChange::default() });
+        GroupDeletion::Start(Self { state: GroupState::Deleting, pending, ..self.clone() })
     }
 
     /// Returns the row once creation or update is done.
     #[must_use]
     pub fn settled(&self) -> Self {
-        Self { state: GroupState::Active, updating: false, ..self.clone() }
+        Self { state: GroupState::Active, pending: None, ..self.clone() }
     }
 
     /// Returns the subscription of the group to one of its streams, `previous` being the row that is there.
     ///
-    /// A new subscriber stands where it starts reading, so that retention waits for it from the first moment on; one
-    /// that is there already keeps what it has reported.
+    /// A subscriber stands where its configuration starts, so that retention waits for it before it first reports.
+    /// That holds after each update, because an update sets the readers back to the start. A row of this very
+    /// generation is kept: it may have reported since.
     pub fn subscription(&self, stream: &StreamName, previous: Option<&Subscription>) -> Subscription {
-        let kept = previous.filter(|previous| previous.id == self.id).map(|previous| previous.cut.clone());
-        let cut = kept.or_else(|| self.config.starting.get(stream).cloned()).unwrap_or_default();
-        Subscription { id: self.id, generation: self.generation, cut }
+        let same = |row: &&Subscription| row.id == self.id && row.generation == self.generation;
+        previous.filter(same).cloned().unwrap_or_else(|| Subscription {
+            id: self.id,
+            generation: self.generation,
+            cut: self.config.starting.get(stream).cloned().unwrap_or_default(),
+        })
     }
 }
 

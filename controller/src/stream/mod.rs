@@ -15,7 +15,7 @@ pub mod transaction;
 pub mod truncation;
 
 pub use config::{ConfigError, RatePolicy, RetentionPolicy, ScalingPolicy, StreamConfig};
-pub use cut::{CutError, CutOrder, Epochs, Reversed, StreamCut, ValidCut};
+pub use cut::{CutError, CutOrder, Epochs, PlacedCut, Reversed, StreamCut, ValidCut};
 pub use epoch::{EpochRecord, Exhausted, RollingEpochs, Successor, successors};
 pub use scale::{ScaleError, ScaleOrigin, ScaleRefusal, ScaleRequest, ScaleStatus, ScaleTerms, Transition};
 pub use segment::{KeyRange, Segment, SegmentId};

@@ -265,8 +265,17 @@ pub struct Round {
     pub epoch: i32,
     /// The transactions, in the order in which they are merged.
     pub transactions: Vec<TransactionId>,
-    /// For a rolling round the epoch that was active when it was decided.
-    pub rolling_from: Option<i32>,
+    /// Where a rolling round starts; `None` if the round merges into the active segments.
+    pub rolling: Option<RollingStart>,
+}
+
+/// Where a rolling round starts. It is kept with the round so that a repetition makes the same epochs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RollingStart {
+    /// The active epoch when the round was decided.
+    pub active_epoch: i32,
+    /// Time of the decision in milliseconds since 1970.
+    pub decided_ms: i64,
 }
 
 /// How a round is merged.
@@ -304,44 +313,45 @@ pub struct Merge {
 pub fn next_round(queue: &[TransactionId]) -> Option<Round> {
     let epoch = queue.iter().map(|id| id.epoch()).min()?;
     let transactions = queue.iter().copied().filter(|id| id.epoch() == epoch).take(ROUND_MAX).collect();
-    Some(Round { epoch, transactions, rolling_from: None })
+    Some(Round { epoch, transactions, rolling: None })
 }
 
 impl Round {
-    /// Whether the round merges into the active segments themselves.
+    /// Decides whether the round rolls, before it is written for the first time.
     ///
-    /// `begun` is the epoch in which its transactions were begun.
-    pub fn is_direct(&self, begun: &EpochRecord, active: &EpochRecord) -> bool {
-        active.epoch == begun.epoch || active.reference_epoch == begun.reference_epoch
+    /// `begun` is the epoch in which its transactions were begun. A duplicate of that epoch takes their data as the
+    /// epoch itself does; any other active epoch has other segments.
+    #[must_use]
+    pub fn decided(self, begun: &EpochRecord, active: &EpochRecord, now_ms: i64) -> Self {
+        assert_eq!(self.epoch, begun.epoch, "the epoch of the round");
+        let direct = active.epoch == begun.epoch || active.reference_epoch == begun.reference_epoch;
+        let start = RollingStart { active_epoch: active.epoch, decided_ms: now_ms };
+        Self { rolling: (!direct).then_some(start), ..self }
+    }
+
+    /// Returns what a decided round does; the same each time.
+    ///
+    /// `active` is the active epoch, for a rolling round the one from which it starts.
+    ///
+    /// # Errors
+    /// [`Exhausted`] if no epoch numbers are left.
+    pub fn plan(&self, begun: &EpochRecord, active: &EpochRecord) -> Result<MergePlan, Exhausted> {
+        assert_eq!(self.epoch, begun.epoch, "the epoch of the round");
+        let Some(start) = self.rolling else {
+            return Ok(MergePlan::Direct(self.merges(active)));
+        };
+        assert_eq!(start.active_epoch, active.epoch, "the epoch from which the round starts");
+        let epochs = active.rolled(begun, start.decided_ms)?;
+        let merges = self.merges(&epochs.transactions);
+        Ok(MergePlan::Rolling(Box::new(Rolling { epochs, merges })))
     }
 
     /// Returns the merges into the segments of `epoch`, one entry per segment, ordered by range.
-    pub fn merges(&self, epoch: &EpochRecord) -> Vec<Merge> {
+    fn merges(&self, epoch: &EpochRecord) -> Vec<Merge> {
         let merge = |target: SegmentId| Merge {
             target,
             sources: self.transactions.iter().map(|id| (id.segment(target.number()), *id)).collect(),
         };
         epoch.segments.iter().map(|segment| merge(segment.id())).collect()
-    }
-
-    /// Decides how the round is merged.
-    ///
-    /// `begun` is the epoch in which its transactions were begun. For a rolling round the epochs that it adds are
-    /// decided here, from `active`, and must be written before anything is created.
-    ///
-    /// # Errors
-    /// [`Exhausted`] if no epoch numbers are left.
-    pub fn plan(
-        &self,
-        begun: &EpochRecord,
-        active: &EpochRecord,
-        now_ms: i64,
-    ) -> Result<MergePlan, Exhausted> {
-        if self.is_direct(begun, active) {
-            return Ok(MergePlan::Direct(self.merges(active)));
-        }
-        let epochs = active.rolled(begun, now_ms)?;
-        let merges = self.merges(&epochs.transactions);
-        Ok(MergePlan::Rolling(Box::new(Rolling { epochs, merges })))
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! The head of a stream is the cut of its last truncation, or the start of its first epoch. It never moves back.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use super::cut::{CutOrder, Epochs, Reversed, StreamCut, ValidCut};
+use super::cut::{CutOrder, Epochs, PlacedCut, Reversed, StreamCut, ValidCut};
 use super::segment::{Segment, SegmentId};
 
 /// Row of a stream's truncation.
@@ -71,24 +72,26 @@ pub fn truncate(
         (false, true) => return Ok(Truncation::Done),
         (false, false) => {}
     }
-    let between =
-        segments_between(head, cut, epochs).map_err(|Reversed(order)| TruncationError::Behind(order))?;
+    let between = segments_between(head.placed(), cut.placed(), epochs)
+        .map_err(|Reversed(order)| TruncationError::Behind(order))?;
     let delete = between.iter().map(Segment::id).filter(|id| !asked.0.contains_key(id)).collect();
     Ok(Truncation::Start(TruncationRecord { cut: asked, delete, updating: true }))
 }
 
 /// Returns the epochs whose rows [`segments_between`] and [`truncate`] need.
-pub fn epochs_between(from: &ValidCut, to: &ValidCut) -> RangeInclusive<i32> {
+pub fn epochs_between(from: &PlacedCut, to: &PlacedCut) -> RangeInclusive<i32> {
     *from.epochs().start()..=*to.epochs().end()
 }
 
 /// Returns the segments with data between two cuts, both included, ordered by id.
 ///
+/// The cuts need not cover the key space: what they leave out bounds nothing.
+///
 /// # Errors
 /// [`Reversed`] if `to` is not equal to or after `from`.
 pub fn segments_between(
-    from: &ValidCut,
-    to: &ValidCut,
+    from: &PlacedCut,
+    to: &PlacedCut,
     epochs: Epochs<'_>,
 ) -> Result<Vec<Segment>, Reversed> {
     let order = to.compare(from);
@@ -96,7 +99,7 @@ pub fn segments_between(
         return Err(Reversed(order));
     }
     let (from_spread, to_spread) = (from.spread(), to.spread());
-    let mut found = std::collections::BTreeMap::new();
+    let mut found = BTreeMap::new();
     for segment in epochs.within(epochs_between(from, to)).flat_map(|epoch| &epoch.segments) {
         let id = segment.id();
         let begun = from_spread.iter().all(|(range, (at, _))| !range.overlaps(segment.range) || *at <= id);
