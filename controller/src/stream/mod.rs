@@ -8,17 +8,20 @@ pub mod cut;
 pub mod epoch;
 pub mod group;
 pub mod name;
-pub mod scale;
 pub mod segment;
 pub mod state;
 pub mod transaction;
-pub mod truncation;
+
+#[cfg(test)]
+mod sample;
 
 pub use config::{ConfigError, RatePolicy, RetentionPolicy, ScalingPolicy, StreamConfig};
+pub use cut::truncation::{self, Truncation, TruncationError, TruncationRecord, segments_between};
 pub use cut::{CutError, CutOrder, Epochs, PlacedCut, Reversed, StreamCut, ValidCut};
+pub use epoch::scale::{
+    self, ScaleError, ScaleOrigin, ScaleRefusal, ScaleRequest, ScaleStatus, ScaleTerms, Transition,
+};
 pub use epoch::{EpochRecord, Exhausted, RollingEpochs, Successor, successors};
-pub use scale::{ScaleError, ScaleOrigin, ScaleRefusal, ScaleRequest, ScaleStatus, ScaleTerms, Transition};
 pub use segment::{KeyRange, Segment, SegmentId};
 pub use state::{Admission, StreamState, Workflow};
 pub use transaction::{Transaction, TransactionId, TransactionState};
-pub use truncation::{Truncation, TruncationError, TruncationRecord, segments_between};

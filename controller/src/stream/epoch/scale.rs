@@ -3,10 +3,10 @@
 //! A scale is decided once, at submission: the [`Transition`] holds ids and ranges of the new segments, so every
 //! repetition of the workflow creates and seals the same ones.
 
-use super::config::ScalingPolicy;
-use super::epoch::{EpochRecord, Exhausted, numbered};
-use super::segment::{KeyRange, Segment, SegmentId, union};
-use super::state::StreamState;
+use super::super::config::ScalingPolicy;
+use super::super::segment::{KeyRange, Segment, SegmentId, union};
+use super::super::state::StreamState;
+use super::{EpochRecord, Exhausted, numbered};
 
 /// What a client asks for: seal these, create those. Bounds are as they came and need not be sensible.
 #[derive(Debug, Clone, PartialEq)]

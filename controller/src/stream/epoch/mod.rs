@@ -3,6 +3,10 @@
 //! One record is one row and never changes once written. The history of a stream is the sequence of its records
 //! together with one row per sealed segment naming the epoch that replaced it.
 
+pub mod scale;
+#[cfg(test)]
+mod tests;
+
 use super::segment::{KeyRange, Segment, SegmentId, are_contiguous};
 
 /// One epoch of a stream.

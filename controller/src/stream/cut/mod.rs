@@ -4,6 +4,10 @@
 //! [`StreamCut::check`] decides whether it covers the key space: only a [`ValidCut`] changes a stream, while a
 //! [`PlacedCut`] is enough for questions. Nothing here knows lengths of segments.
 
+#[cfg(test)]
+mod tests;
+pub mod truncation;
+
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 

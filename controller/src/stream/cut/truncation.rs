@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use super::cut::{CutOrder, Epochs, PlacedCut, Reversed, StreamCut, ValidCut};
-use super::segment::{Segment, SegmentId};
+use super::super::segment::{Segment, SegmentId};
+use super::{CutOrder, Epochs, PlacedCut, Reversed, StreamCut, ValidCut};
 
 /// Row of a stream's truncation.
 ///
