@@ -24,4 +24,6 @@ pub use epoch::scale::{
 pub use epoch::{EpochRecord, Exhausted, RollingEpochs, Successor, successors};
 pub use segment::{KeyRange, Segment, SegmentId};
 pub use state::{Admission, StreamState, Workflow};
-pub use transaction::{Transaction, TransactionId, TransactionState};
+pub use transaction::{
+    Merge, MergePlan, Rolling, RollingStart, Round, Transaction, TransactionId, TransactionState,
+};

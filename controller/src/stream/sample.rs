@@ -86,15 +86,7 @@ impl History {
         self.now_ms += 5 * i64::from(!matches!(change, Change::Fix(_)));
         match change {
             Change::Scale { at, count, bounds } => {
-                let request = self.request(*at, *count, bounds);
-                let terms = ScaleTerms {
-                    state: StreamState::Active,
-                    segments_min: 1,
-                    origin: ScaleOrigin::Manual,
-                    now_ms: self.now_ms,
-                };
-                let transition = scale::submit(self.active(), None, &request, terms).unwrap();
-                self.apply(&transition);
+                self.scale(&self.request(*at, *count, bounds));
             }
             Change::Fix(count) => {
                 let policy = ScalingPolicy::fixed(*count);
@@ -106,6 +98,18 @@ impl History {
         }
     }
 
+    pub(super) fn scale(&mut self, request: &ScaleRequest) {
+        let terms = ScaleTerms {
+            state: StreamState::Active,
+            segments_min: 1,
+            origin: ScaleOrigin::Manual,
+            now_ms: self.now_ms,
+        };
+        let transition = scale::submit(self.active(), None, request, terms).unwrap();
+        self.apply(&transition);
+    }
+
+    /// A request that is in order.
     pub(super) fn request(&self, at: usize, count: usize, bounds: &[f64]) -> ScaleRequest {
         let segments = &self.active().segments;
         let first = at % segments.len();
@@ -160,7 +164,7 @@ impl Reader {
     }
 
     /// Reads on in one segment, or finishes it and turns to its successors.
-    pub(super) fn step(&mut self, history: &History, choice: usize, bytes: Option<i64>) {
+    fn step(&mut self, history: &History, choice: usize, bytes: Option<i64>) {
         let choice = choice % self.at.len().max(1);
         let Some((&id, offset)) = self.at.iter_mut().nth(choice) else { return };
         if let Some(bytes) = bytes {
@@ -181,6 +185,12 @@ impl Reader {
             } else {
                 self.future.insert(next);
             }
+        }
+    }
+
+    pub(super) fn walk(&mut self, history: &History, steps: &[(usize, Option<i64>)]) {
+        for (choice, bytes) in steps {
+            self.step(history, *choice, *bytes);
         }
     }
 

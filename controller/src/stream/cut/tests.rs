@@ -2,9 +2,10 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::super::sample::{Change, History, Reader, any_history, any_steps, id};
 use super::truncation::{self, Truncation, TruncationError, TruncationRecord, segments_between};
 use super::*;
+use crate::stream::epoch::scale::ScaleRequest;
+use crate::stream::sample::{Change, History, Reader, any_history, any_steps, id};
 
 /// The history of the conformance transcripts: 2 segments, split of the first, two merges with a split.
 fn four_epochs() -> History {
@@ -14,15 +15,7 @@ fn four_epochs() -> History {
         (vec![id(1, 3), id(0, 1)], vec![(0.25, 1.0)]),
         (vec![id(1, 2), id(2, 4)], vec![(0.0, 0.5), (0.5, 1.0)]),
     ] {
-        let request = super::super::scale::ScaleRequest { seal, ranges };
-        let terms = super::super::scale::ScaleTerms {
-            state: super::super::StreamState::Active,
-            segments_min: 1,
-            origin: super::super::ScaleOrigin::Manual,
-            now_ms: 5000,
-        };
-        let transition = super::super::scale::submit(history.active(), None, &request, terms).unwrap();
-        history.apply(&transition);
+        history.scale(&ScaleRequest { seal, ranges });
     }
     history
 }
@@ -92,9 +85,9 @@ fn two_readers(
     more: &[(usize, Option<i64>)],
 ) -> (Reader, Reader) {
     let mut earlier = Reader::at_start(history);
-    first.iter().for_each(|(choice, bytes)| earlier.step(history, *choice, *bytes));
+    earlier.walk(history, first);
     let mut later = earlier.clone();
-    more.iter().for_each(|(choice, bytes)| later.step(history, *choice, *bytes));
+    later.walk(history, more);
     (earlier, later)
 }
 
@@ -159,7 +152,7 @@ proptest! {
         let mut record = TruncationRecord::default();
         let mut deleted = BTreeSet::new();
         for batch in &batches {
-            batch.iter().for_each(|(choice, bytes)| reader.step(&history, *choice, *bytes));
+            reader.walk(&history, batch);
             let cut = check(&history, &reader.cut()).unwrap();
             match truncation::truncate(&record, &head, &cut, epochs).unwrap() {
                 Truncation::Done => prop_assert_eq!(&record.cut, &cut.to_cut()),

@@ -1,13 +1,13 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use super::super::sample::{History, any_history, id, range};
 use super::scale::{
     self, ScaleError, ScaleOrigin, ScaleRefusal, ScaleRequest, ScaleStatus, ScaleTerms, Transition,
 };
 use super::*;
 use crate::stream::config::{RatePolicy, ScalingPolicy};
+use crate::stream::sample::{Change, History, any_history, id, range};
 use crate::stream::state::StreamState;
 
 const TERMS: ScaleTerms =
@@ -19,8 +19,7 @@ fn submit(history: &History, seal: &[SegmentId], ranges: &[(f64, f64)]) -> Resul
 }
 
 fn scaled(history: &mut History, seal: &[SegmentId], ranges: &[(f64, f64)]) {
-    let transition = submit(history, seal, ranges).unwrap();
-    history.apply(&transition);
+    history.scale(&ScaleRequest { seal: seal.to_vec(), ranges: ranges.to_vec() });
 }
 
 fn ids(epoch: &EpochRecord) -> Vec<SegmentId> {
@@ -36,7 +35,7 @@ proptest! {
     /// Invariant 35.
     #[test]
     fn every_epoch_covers_the_key_space_with_bounds_that_never_change(history in any_history()) {
-        let mut known = std::collections::BTreeMap::new();
+        let mut known = BTreeMap::new();
         for (number, epoch) in history.epochs.iter().enumerate() {
             prop_assert_eq!(usize::try_from(epoch.epoch).unwrap(), number);
             let mut low = 0.0f64;
@@ -162,7 +161,7 @@ fn successors_of_merge_and_split_are_those_of_the_specification() {
 fn rolling_adds_two_epochs_that_keep_numbers_and_ranges() {
     let mut history = History::new(2, 0);
     scaled(&mut history, &[id(0, 0)], &[(0.0, 0.25), (0.25, 0.5)]);
-    history.change(&super::super::sample::Change::Roll(0));
+    history.change(&Change::Roll(0));
     assert_eq!(ids(&history.epochs[2]), [id(2, 0), id(2, 1)]);
     assert_eq!(ids(&history.epochs[3]), [id(3, 2), id(3, 3), id(3, 1)]);
     let references: Vec<i32> = history.epochs.iter().map(|epoch| epoch.reference_epoch).collect();
@@ -172,8 +171,9 @@ fn rolling_adds_two_epochs_that_keep_numbers_and_ranges() {
     let split = [(id(3, 2), vec![id(2, 0)]), (id(3, 3), vec![id(2, 0)])];
     assert_eq!(successor_ids(&history, id(2, 0)), split);
     let check = |epoch| scale::check_scale(epoch, history.active(), StreamState::Active, None);
-    use ScaleStatus::{InProgress, InvalidInput, Success};
-    assert_eq!([0, 1, 2, 3, 4].map(check), [Success, InProgress, Success, InProgress, InvalidInput]);
+    let [success, in_progress] = [ScaleStatus::Success, ScaleStatus::InProgress];
+    let expected = [success, in_progress, success, in_progress, ScaleStatus::InvalidInput];
+    assert_eq!([0, 1, 2, 3, 4].map(check), expected);
 }
 
 #[test]
@@ -187,11 +187,14 @@ fn splits_and_merges_are_counted_over_the_history() {
     assert_eq!((history.active().splits, history.active().merges), (2, 2));
 }
 
+/// Segments to seal, bounds to create, and how the refusal is reported.
+type Case<'a> = (&'a [SegmentId], &'a [(f64, f64)], ScaleRefusal);
+
 #[test]
 fn refusals_are_reported_as_the_specification_says() {
     use ScaleRefusal::{Failure, InvalidArgument, PreconditionFailed};
     let history = History::new(2, 0);
-    let cases: [(&[SegmentId], &[(f64, f64)], ScaleRefusal); 16] = [
+    let cases: [Case<'_>; 16] = [
         (&[id(0, 7)], &[(0.0, 0.5)], PreconditionFailed),
         (&[id(1, 0)], &[(0.0, 0.5)], PreconditionFailed),
         (&[SegmentId::from_raw(-1)], &[(0.0, 0.5)], PreconditionFailed),
@@ -269,7 +272,7 @@ fn manual_scale_moves_to_the_duplicate_of_its_epoch_and_an_automatic_one_is_drop
     let start = history.active().clone();
     let pending = submit(&history, &[id(1, 1)], &[(0.0, 0.25), (0.25, 0.5)]).unwrap();
     assert_eq!(pending.migrate(&start, &start).unwrap().as_ref(), Some(&pending));
-    history.change(&super::super::sample::Change::Roll(0));
+    history.change(&Change::Roll(0));
     let moved = pending.migrate(&start, history.active()).unwrap().unwrap();
     assert_eq!(moved.seal, [id(3, 1)]);
     assert_eq!(moved.create.iter().map(Segment::id).collect::<Vec<_>>(), [id(4, 3), id(4, 4)]);
