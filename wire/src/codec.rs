@@ -240,7 +240,7 @@ pub(crate) fn put_length(length: usize, out: &mut BytesMut) {
 fn put_text(text: &str, out: &mut BytesMut) {
     let start = out.len();
     out.put_u16(0);
-    if text.len() <= usize::from(u16::MAX) && text.bytes().all(|b| b != 0 && b < 0xf0) {
+    if u16::try_from(text.len()).is_ok() && text.bytes().all(|b| b != 0 && b < 0xf0) {
         out.extend_from_slice(text.as_bytes());
     } else {
         put_modified(text, start + 2 + usize::from(u16::MAX), out);

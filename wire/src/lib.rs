@@ -1,12 +1,16 @@
 //! The bytes that clients, controller and segment stores exchange.
 //!
 //! [`command`] holds the commands of the segment store protocol, [`frame`] cuts a byte stream into them, [`limits`]
-//! every limit a client can meet; `controller` is the controller's gRPC service. This crate decides nothing about
-//! streams or segments; it only says how they are written.
+//! every limit a client can meet; `controller` is the controller's gRPC service. [`name`], [`hash`] and [`range`] are
+//! what all sides must agree on to find a segment. This crate decides nothing about streams or segments; it only says
+//! how they are written.
 
 pub mod codec;
 pub mod command;
 #[cfg(feature = "grpc")]
 pub mod controller;
 pub mod frame;
+pub mod hash;
 pub mod limits;
+pub mod name;
+pub mod range;
