@@ -231,12 +231,13 @@ impl Index {
         }
     }
 
-    /// Takes in the changes of the record `sequence`, in order.
+    /// Takes in changes as of the record `sequence`, in order. Several calls may name one record: an attribute
+    /// leaves memory, or a sweep goes on, between records.
     pub fn apply(&self, rows: impl IntoIterator<Item = Row>, sequence: SequenceNumber) {
         let mut state = self.shared.state.write();
         assert!(
-            sequence > state.newest,
-            "records are applied once and in order: {sequence} after {}",
+            sequence >= state.newest,
+            "records are applied in order: {sequence} after {}",
             state.newest
         );
         state.newest = sequence;
