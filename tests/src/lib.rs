@@ -1,1 +1,7 @@
 //! Conformance, end-to-end and crash tests; nothing depends on this package.
+//!
+//! The library holds what several test files share; none of it knows a type of the server. It speaks to a running
+//! `dhara` as any stranger would: by the segment store protocol, by gRPC, by signals.
+
+pub mod replay;
+pub mod server;

@@ -1,0 +1,163 @@
+//! A `dhara standalone` process under test.
+
+use anyhow::{Context, Result, bail, ensure};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::{Instant, timeout};
+
+/// How long a start may take before it counts as failed; generous, since a debug build may share its cores.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a graceful stop may take.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A running server; killed when dropped.
+pub struct Server {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    /// Controller, `HOST:PORT`.
+    pub controller: String,
+    /// Segment store, `HOST:PORT`.
+    pub store: String,
+    /// REST, `http://HOST:PORT`.
+    pub rest: String,
+    /// From exec to the ready line.
+    pub ready_after: Duration,
+}
+
+/// The binary to test: `DHARA_BIN`, or the workspace's own, built first if it is not up to date.
+///
+/// # Errors
+/// If it cannot be built.
+pub fn binary() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("DHARA_BIN") {
+        return Ok(PathBuf::from(path));
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace's root")?;
+    // Test programs lie in <target>/<profile>/deps, programs in <target>/<profile>.
+    let this = std::env::current_exe()?;
+    let mut folder = this.parent().context("a program lies in a folder")?;
+    if folder.ends_with("deps") {
+        folder = folder.parent().context("deps lies in the profile's folder")?;
+    }
+    let mut build = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    build.current_dir(root).args(["build", "--quiet", "--package", "dhara", "--bin", "dhara"]);
+    build.arg("--target-dir").arg(folder.parent().context("the profile lies in the target folder")?);
+    if folder.ends_with("release") {
+        build.arg("--release");
+    }
+    ensure!(build.status().context("running cargo")?.success(), "the server does not build");
+    Ok(folder.join("dhara"))
+}
+
+/// The arguments that start a server on free ports with its data in `data`.
+pub fn arguments(data: &Path) -> Vec<String> {
+    let mut arguments = vec!["standalone".to_owned(), "--data".to_owned(), data.display().to_string()];
+    for listener in ["--listen-controller", "--listen-store", "--listen-rest"] {
+        arguments.extend([listener.to_owned(), "127.0.0.1:0".to_owned()]);
+    }
+    arguments
+}
+
+impl Server {
+    /// Starts `binary` on free ports with its data in `data`, and waits until it is ready.
+    ///
+    /// # Errors
+    /// If it ends, or says something else, before it is ready.
+    pub async fn start(binary: &Path, data: &Path) -> Result<Self> {
+        let start = Instant::now();
+        let mut child = Command::new(binary)
+            .args(arguments(data))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("starting {}", binary.display()))?;
+        let mut output = BufReader::new(child.stdout.take().context("standard output is piped")?);
+        let line = timeout(START_TIMEOUT, ready_line(&mut output)).await.context("not ready in time")??;
+        let ready_after = start.elapsed();
+        let part = |name: &str| -> Result<String> {
+            let word = line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+            Ok(word.with_context(|| format!("no {name}= in {line:?}"))?.to_owned())
+        };
+        let controller = part("controller")?.trim_start_matches("tcp://").to_owned();
+        Ok(Self { child, output, controller, store: part("store")?, rest: part("rest")?, ready_after })
+    }
+
+    /// The process id.
+    ///
+    /// # Errors
+    /// If the process has ended.
+    pub fn pid(&self) -> Result<u32> {
+        self.child.id().context("the server has ended")
+    }
+
+    /// Ends the process as a power cut would: SIGKILL.
+    ///
+    /// # Errors
+    /// If it cannot be waited for.
+    pub async fn kill(mut self) -> Result<()> {
+        self.child.kill().await.context("killing the server")
+    }
+
+    /// Asks it to stop by SIGTERM; returns its exit status and what it still printed.
+    ///
+    /// # Errors
+    /// If it does not stop in time.
+    pub async fn stop(mut self) -> Result<(ExitStatus, String)> {
+        let sent = Command::new("kill").arg("-TERM").arg(self.pid()?.to_string()).status().await?;
+        ensure!(sent.success(), "SIGTERM could not be sent");
+        let mut rest = String::new();
+        timeout(STOP_TIMEOUT, self.output.read_to_string(&mut rest)).await.context("did not stop in time")??;
+        let status = timeout(STOP_TIMEOUT, self.child.wait()).await.context("did not stop in time")??;
+        Ok((status, rest))
+    }
+
+    /// Resident memory, KiB.
+    ///
+    /// # Errors
+    /// If the system does not tell.
+    pub fn resident_kib(&self) -> Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()?))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        Ok(line.trim().trim_end_matches("kB").trim().parse()?)
+    }
+}
+
+async fn ready_line(output: &mut BufReader<ChildStdout>) -> Result<String> {
+    let mut before = String::new();
+    loop {
+        let mut line = String::new();
+        if output.read_line(&mut line).await? == 0 {
+            bail!("the server ended before it was ready; it printed {before:?}");
+        }
+        if line.starts_with("ready ") {
+            return Ok(line.trim().to_owned());
+        }
+        before.push_str(&line);
+    }
+}
+
+/// A process that was to end by itself.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// Everything it printed, standard output first.
+    pub printed: String,
+}
+
+/// Runs `binary` with `arguments` and waits for its end.
+///
+/// # Errors
+/// If it is still running after `limit`; it is killed then.
+pub async fn run_to_end(binary: &Path, arguments: &[String], limit: Duration) -> Result<Ended> {
+    let mut command = Command::new(binary);
+    command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+    let output = timeout(limit, command.output()).await.context("still running")??;
+    let mut printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    printed.push_str(&String::from_utf8_lossy(&output.stderr));
+    Ok(Ended { status: output.status, printed })
+}
