@@ -12,9 +12,13 @@
 //! Order that matters: `apply` in order of sequence numbers; `freeze` as of the last applied one; one flush
 //! at a time.
 
+mod cache;
+pub mod key;
 mod memory;
 mod overlay;
 mod rows;
+mod slate;
+mod store;
 
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -23,9 +27,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use tokio::time::Instant;
 
+pub use cache::SharedCache;
 pub use memory::{MemoryDisk, MemoryRows, WriteFault};
 pub use overlay::Row;
 pub use rows::{Change, Limits, Page, Rows, RowsError};
+pub use slate::{SlateOptions, open_slate};
+pub use store::{local_store, probe_update};
 
 use crate::types::SequenceNumber;
 use overlay::{Overlay, Slice};

@@ -1,0 +1,192 @@
+use object_store::memory::InMemory;
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::index::local_store;
+
+/// What `settings(false)` is, field by field: where this list and the engine's own defaults part is a decision.
+const SETTINGS: &str = r#"{"flush_interval":null,
+"wal_enabled":false,
+"manifest_poll_interval":"10s",
+"manifest_update_timeout":"300s",
+"min_filter_keys":1000,
+"l0_sst_size_bytes":268435456,
+"max_wal_flushes_before_l0_flush":4096,
+"l0_max_ssts":32,
+"l0_max_ssts_per_key":32,
+"l0_flush_parallelism":4,
+"max_unflushed_bytes":536870912,
+"compactor_options":{"poll_interval":"1s",
+"manifest_update_timeout":"300s",
+"max_concurrent_compactions":4,
+"enable_trivial_move":false,
+"scheduler_options":{},
+"worker":{"max_concurrent_compactions":4,
+"compactions_poll_interval":"1s",
+"heartbeat_interval":"10s",
+"max_sst_size":268435456,
+"max_fetch_tasks":4,
+"bytes_to_fetch":2097152,
+"max_subcompactions":4,
+"min_filter_keys":1000,
+"compression_codec":null,
+"metric_level":null,
+"object_store_max_retries":null},
+"metric_level":null,
+"commit_compacted_interval":"1s",
+"enable_experimental_incremental_compaction":false,
+"checkpoint_lifetime":"60s",
+"worker_heartbeat_timeout":"30s",
+"object_store_max_retries":null},
+"compression_codec":null,
+"object_store_cache_options":{"root_folder":null,
+"max_cache_size_bytes":17179869184,
+"part_size_bytes":4194304,
+"cache_on_flush":false,
+"cache_on_compaction":false,
+"preload_disk_cache_on_startup":null,
+"scan_interval":"3600s",
+"max_open_file_handles":1000},
+"garbage_collector_options":{"manifest_options":{"interval":"600s",
+"min_age":"3600s",
+"dry_run":false},
+"wal_options":{"interval":"600s",
+"min_age":"300s",
+"dry_run":false},
+"wal_fence_options":{"interval":"600s",
+"min_age":"300s",
+"dry_run":false},
+"compacted_options":{"interval":"600s",
+"min_age":"300s",
+"dry_run":false},
+"compactions_options":{"interval":"600s",
+"min_age":"3600s",
+"dry_run":false},
+"detach_options":{"interval":"600s"},
+"metric_level":null,
+"boundary_files_enabled":false,
+"object_store_max_retries":null},
+"metric_level":"Info",
+"default_ttl_millis":null,
+"object_store_max_retries":null}"#;
+
+fn options(now_unix_ms: u64) -> SlateOptions {
+    SlateOptions {
+        now_unix_ms,
+        seed: 7,
+        cache: SharedCache::new(16 * MIB),
+        runtime: Handle::current(),
+        call_timeout: Duration::from_secs(30),
+        updates: false,
+    }
+}
+
+const NOW_MS: u64 = 1_790_000_000_000;
+
+async fn open(store: &Arc<dyn ObjectStore>) -> Arc<dyn Rows> {
+    open_slate(Arc::clone(store), Path::from("container-0"), options(NOW_MS)).await.unwrap()
+}
+
+fn bytes(text: impl AsRef<[u8]>) -> Bytes {
+    Bytes::copy_from_slice(text.as_ref())
+}
+
+fn put(key: &str, value: &str) -> Change {
+    (bytes(key), Some(bytes(value)))
+}
+
+fn all_rows() -> Range<Bytes> {
+    bytes(" ")..bytes("~")
+}
+
+const PAGE: Limits = Limits { rows: 1_000, bytes: MIB };
+
+async fn each_store(law: impl AsyncFn(Arc<dyn ObjectStore>)) {
+    law(Arc::new(InMemory::new())).await;
+    let folder = tempfile::tempdir().unwrap();
+    law(local_store(folder.path()).unwrap()).await;
+}
+
+#[tokio::test]
+async fn batches_are_there_after_reopening() {
+    each_store(async |store| {
+        let rows = open(&store).await;
+        assert_eq!(rows.applied().await.unwrap(), SequenceNumber(0));
+        rows.write(vec![put("a", "1"), put("b", "1")], SequenceNumber(4)).await.unwrap();
+        rows.write(vec![put("b", "2"), (bytes("a"), None), put("c", "")], SequenceNumber(9)).await.unwrap();
+        rows.close().await;
+        assert!(matches!(rows.get(b"b").await, Err(RowsError::Closed)));
+        let rows = open(&store).await;
+        assert_eq!(rows.applied().await.unwrap(), SequenceNumber(9));
+        assert_eq!(rows.get(b"a").await.unwrap(), None);
+        let page = rows.scan(all_rows(), PAGE).await.unwrap();
+        assert_eq!(page.rows, [(bytes("b"), bytes("2")), (bytes("c"), bytes(""))]);
+        assert_eq!(page.next, None);
+        rows.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn later_owner_fences_earlier_one() {
+    each_store(async |store| {
+        let first = open(&store).await;
+        first.write(vec![put("a", "1")], SequenceNumber(1)).await.unwrap();
+        let second = open(&store).await;
+        assert!(second.epoch() > first.epoch());
+        let refused = first.write(vec![put("a", "2")], SequenceNumber(2)).await;
+        assert!(matches!(refused, Err(RowsError::Fenced)), "{refused:?}");
+        assert_eq!(second.get(b"a").await.unwrap(), Some(bytes("1")));
+        second.write(vec![put("a", "3")], SequenceNumber(2)).await.unwrap();
+        first.close().await;
+        second.close().await;
+        let third = open(&store).await;
+        assert!(third.epoch() > second.epoch());
+        assert_eq!(third.get(b"a").await.unwrap(), Some(bytes("3")));
+        third.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn pages_of_a_scan_join_without_gap() {
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let rows = open(&store).await;
+    let written: BTreeMap<Bytes, Bytes> =
+        (0..50).map(|n| (bytes(format!("k{n:02}")), bytes("value"))).collect();
+    let batch = written.clone().into_iter().map(|(key, value)| (key, Some(value))).collect();
+    rows.write(batch, SequenceNumber(1)).await.unwrap();
+    for limits in
+        [Limits { rows: 7, bytes: MIB }, Limits { rows: 1_000, bytes: 20 }, Limits { rows: 50, bytes: 0 }]
+    {
+        let (mut seen, mut range) = (Vec::new(), all_rows());
+        loop {
+            let page = rows.scan(range.clone(), limits).await.unwrap();
+            assert!(!page.rows.is_empty() && page.rows.len() <= limits.rows);
+            seen.extend(page.rows);
+            let Some(next) = page.next else { break };
+            range.start = next;
+        }
+        assert_eq!(seen, Vec::from_iter(written.clone()));
+    }
+    rows.close().await;
+}
+
+#[tokio::test]
+async fn clock_set_back_stops_no_write() {
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let rows = open(&store).await;
+    rows.write(vec![put("a", "1")], SequenceNumber(1)).await.unwrap();
+    rows.close().await;
+    let an_hour_ms = 3_600_000;
+    let rows = open_slate(store, Path::from("container-0"), options(NOW_MS - an_hour_ms)).await.unwrap();
+    rows.write(vec![put("a", "2")], SequenceNumber(2)).await.unwrap();
+    assert_eq!(rows.get(b"a").await.unwrap(), Some(bytes("2")));
+    rows.close().await;
+}
+
+#[test]
+fn settings_are_the_measured_ones() {
+    let json = settings(false).to_json_string().unwrap().replace(',', ",\n");
+    assert_eq!(json, SETTINGS);
+}
