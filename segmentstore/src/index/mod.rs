@@ -242,11 +242,7 @@ impl Index {
     /// leaves memory, or a sweep goes on, between records.
     pub fn apply(&self, rows: impl IntoIterator<Item = Row>, sequence: SequenceNumber) {
         let mut state = self.shared.state.write();
-        assert!(
-            sequence >= state.newest,
-            "records are applied in order: {sequence} after {}",
-            state.newest
-        );
+        assert!(sequence >= state.newest, "records are applied in order: {sequence} after {}", state.newest);
         state.newest = sequence;
         for row in rows {
             state.active.apply(row);
@@ -270,9 +266,8 @@ impl Index {
         }
     }
 
-    /// Freezes the overlay, which must hold the changes of every record up to and including `as_of` and of
-    /// none after it. `extra_rows` join it: rows whose owner keeps them itself and brings their state as of
-    /// `as_of`.
+    /// Freezes the overlay, which must hold the changes of every record up to and including `as_of` and of none
+    /// after it. `extra_rows` join it: rows whose owner keeps them itself and brings their state as of `as_of`.
     ///
     /// Returns `None` while another flush is in flight, and where nothing happened since the last one.
     pub fn freeze(&self, extra_rows: impl IntoIterator<Item = Row>, as_of: SequenceNumber) -> Option<Frozen> {
@@ -282,7 +277,7 @@ impl Index {
             "the overlay holds changes up to {}, later than {as_of}",
             state.newest
         );
-        if state.frozen.is_some() || as_of == state.applied {
+        if state.frozen.is_some() || (as_of == state.applied && state.active.rows() == 0) {
             return None;
         }
         let mut overlay = std::mem::take(&mut state.active);
@@ -309,7 +304,7 @@ impl Index {
         written.map_err(|source| IndexError::Flush { as_of, source })?;
         let dropped = {
             let mut state = self.shared.state.write();
-            assert!(as_of > state.applied, "a flush as of {as_of} ends after one as of {}", state.applied);
+            assert!(as_of >= state.applied, "a flush as of {as_of} ends after one as of {}", state.applied);
             state.applied = as_of;
             state.frozen.take()
         };
@@ -359,3 +354,6 @@ fn merge(limits: Limits, below: Page, frozen: Slice, active: Slice) -> Page {
     }
     Page { next: seen_to, ..page.finish() }
 }
+
+#[cfg(test)]
+mod tests;

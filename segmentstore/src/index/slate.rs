@@ -38,8 +38,9 @@ use crate::types::SequenceNumber;
 
 const MIB: usize = 1024 * 1024;
 
-/// How long a closing owner waits for the engine's tasks, all of which end on their own once the store answers
-/// nothing any more.
+/// How long the engine may end in its own way, before the store answers nothing any more.
+const CLOSE_GRACE: Duration = Duration::from_secs(1);
+/// How long a closing owner waits after that.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What [`open_slate`] needs besides the store.
@@ -151,10 +152,21 @@ struct SlateRows {
     scope: u64,
 }
 
+impl SlateRows {
+    /// While closing, the engine may report any of its parts as broken.
+    fn or_closed(&self, error: RowsError) -> RowsError {
+        match error {
+            RowsError::Store { .. } if self.closing.is_cancelled() => RowsError::Closed,
+            error => error,
+        }
+    }
+}
+
 #[async_trait]
 impl Rows for SlateRows {
     async fn get(&self, key: &[u8]) -> Result<Option<Bytes>, RowsError> {
-        let value = self.db.get(key).await.map_err(|error| rows_error("look up a row", error))?;
+        let value = self.db.get(key).await.map_err(|error| rows_error("look up a row", error));
+        let value = value.map_err(|error| self.or_closed(error))?;
         Ok(value.map(|value| Bytes::copy_from_slice(&value)))
     }
 
@@ -176,6 +188,7 @@ impl Rows for SlateRows {
             Ok(page.finish())
         })
         .await
+        .map_err(|error| self.or_closed(error))
     }
 
     async fn write(&self, rows: Vec<Change>, applied: SequenceNumber) -> Result<(), RowsError> {
@@ -193,6 +206,7 @@ impl Rows for SlateRows {
             db.flush_with_options(FlushOptions { flush_type: FlushType::MemTable }).await
         })
         .await
+        .map_err(|error| self.or_closed(error))
     }
 
     async fn applied(&self) -> Result<SequenceNumber, RowsError> {
@@ -209,17 +223,23 @@ impl Rows for SlateRows {
     }
 
     async fn close(&self) {
-        self.closing.cancel();
-        let db = self.db.clone();
+        let (db, closing) = (self.db.clone(), self.closing.clone());
         let closed = run(&self.runtime, "close", async move {
             let options = CloseOptions::default().with_flush_type(None);
-            Ok(tokio::time::timeout(CLOSE_TIMEOUT, db.close_with_options(options)).await)
+            let mut close = std::pin::pin!(db.close_with_options(options));
+            let ended = match tokio::time::timeout(CLOSE_GRACE, &mut close).await {
+                Ok(_closed_or_was) => true,
+                Err(_elapsed) => {
+                    closing.cancel();
+                    tokio::time::timeout(CLOSE_TIMEOUT, close).await.is_ok()
+                }
+            };
+            Ok(ended)
         });
-        match closed.await {
-            Ok(Ok(_closed_or_was)) => {}
-            Ok(Err(_elapsed)) => warn!(epoch = self.epoch, "index engine did not end in time"),
-            Err(error) => warn!(epoch = self.epoch, %error, "index engine did not end well"),
+        if !closed.await.unwrap_or(false) {
+            warn!(epoch = self.epoch, "index engine did not end in time");
         }
+        self.closing.cancel();
         self.cache.forget(self.scope);
     }
 }
