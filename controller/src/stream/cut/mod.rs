@@ -21,7 +21,7 @@ pub const FUTURE: i64 = -1;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StreamCut(pub BTreeMap<SegmentId, i64>);
 
-/// Consecutive epochs of a stream, in order.
+/// Some epochs of a stream, in order. Which ones a function needs, it says.
 #[derive(Debug, Clone, Copy)]
 pub struct Epochs<'a>(&'a [EpochRecord]);
 
@@ -84,20 +84,20 @@ pub enum CutOrder {
 pub struct Reversed(pub CutOrder);
 
 impl<'a> Epochs<'a> {
-    /// Takes consecutive epochs.
+    /// Takes epochs that are ordered by their number.
     pub fn new(records: &'a [EpochRecord]) -> Self {
-        let consecutive = records.windows(2).all(|pair| match pair {
-            [a, b] => a.epoch.checked_add(1) == Some(b.epoch),
-            _ => true,
-        });
-        assert!(consecutive, "epochs follow each other");
+        assert!(records.is_sorted_by(|a, b| a.epoch < b.epoch), "epochs in their order");
         Self(records)
     }
 
     /// Returns one of them.
     pub fn get(self, epoch: i32) -> Option<&'a EpochRecord> {
-        let first = self.0.first()?.epoch;
-        self.0.get(usize::try_from(epoch.checked_sub(first)?).ok()?)
+        self.0.binary_search_by_key(&epoch, |record| record.epoch).ok().and_then(|at| self.0.get(at))
+    }
+
+    /// Returns a segment, if the epoch that created it is among them.
+    pub fn segment(self, id: SegmentId) -> Option<&'a Segment> {
+        self.get(id.epoch())?.segment(id)
     }
 
     /// Returns those of them that lie in `range`, in order.
@@ -117,12 +117,14 @@ impl StreamCut {
         self.0.iter().map(|(id, offset)| (id.raw(), *offset))
     }
 
-    /// Returns the epochs whose rows the cut's other functions need, given the number of the active one.
+    /// Returns the epochs whose rows the cut's other functions need, in order, given the number of the active one.
+    ///
+    /// Only a cut with future segments needs more than the epochs that its ids name, however old some of them are.
     ///
     /// # Errors
     /// [`CutError::NoPosition`] for an empty cut and [`CutError::UnknownEpoch`] if an id names an epoch that does not
     /// exist: no row is loaded for a made-up id.
-    pub fn epochs(&self, active: i32) -> Result<RangeInclusive<i32>, CutError> {
+    pub fn epochs(&self, active: i32) -> Result<Vec<i32>, CutError> {
         let (Some(first), Some(last)) = (self.0.keys().next(), self.0.keys().next_back()) else {
             return Err(CutError::NoPosition);
         };
@@ -132,7 +134,12 @@ impl StreamCut {
         if last.epoch() > active {
             return Err(CutError::UnknownEpoch(*last));
         }
-        Ok(first.epoch()..=last.epoch())
+        if self.0.values().any(|offset| *offset == FUTURE) {
+            return Ok((first.epoch()..=last.epoch()).collect());
+        }
+        let mut epochs: Vec<i32> = self.0.keys().map(|id| id.epoch()).collect();
+        epochs.dedup();
+        Ok(epochs)
     }
 
     /// Finds the segments of the cut. `epochs` holds at least what [`StreamCut::epochs`] asks for.
@@ -140,20 +147,13 @@ impl StreamCut {
     /// # Errors
     /// [`CutError::UnknownEpoch`] or [`CutError::UnknownSegment`] for an id that names no segment.
     pub fn place(&self, epochs: Epochs<'_>) -> Result<PlacedCut, CutError> {
-        let mut cut = PlacedCut { positions: Vec::new(), future: Vec::new() };
+        let mut entries = Vec::with_capacity(self.0.len());
         for (&id, &offset) in &self.0 {
             let epoch = epochs.get(id.epoch()).ok_or(CutError::UnknownEpoch(id))?;
-            let segment = *epoch.segment(id).ok_or(CutError::UnknownSegment(id))?;
-            if offset == FUTURE {
-                cut.future.push(segment);
-            } else {
-                cut.positions.push((segment, offset));
-            }
+            let segment = epoch.segment(id).ok_or(CutError::UnknownSegment(id))?;
+            entries.push((*segment, offset));
         }
-        // Both sorts are stable: entries of one range stay in the order of their ids.
-        cut.positions.sort_by(|(a, _), (b, _)| a.range.order(&b.range));
-        cut.future.sort_by(|a, b| a.range.order(&b.range));
-        Ok(cut)
+        Ok(PlacedCut::of(entries))
     }
 
     /// Decides whether the cut makes sense. `epochs` holds at least what [`StreamCut::epochs`] asks for.
@@ -213,8 +213,18 @@ impl PlacedCut {
     }
 
     fn at(epoch: &EpochRecord, offset: i64) -> Self {
-        let positions = epoch.segments.iter().map(|segment| (*segment, offset)).collect();
-        Self { positions, future: Vec::new() }
+        Self::of(epoch.segments.iter().map(|segment| (*segment, offset)))
+    }
+
+    /// Takes segments, ordered by id, with their offsets.
+    pub(super) fn of(entries: impl IntoIterator<Item = (Segment, i64)>) -> Self {
+        let (future, mut positions): (Vec<_>, Vec<_>) =
+            entries.into_iter().partition(|(_, offset)| *offset == FUTURE);
+        let mut future: Vec<Segment> = future.into_iter().map(|(segment, _)| segment).collect();
+        // Both sorts are stable: entries of one range stay in the order of their ids.
+        positions.sort_by(|(a, _), (b, _)| a.range.order(&b.range));
+        future.sort_by(|a, b| a.range.order(&b.range));
+        Self { positions, future }
     }
 
     /// Returns segments and offsets, ordered by range, without the future ones.
@@ -240,7 +250,8 @@ impl PlacedCut {
         epochs().min().unwrap_or(0)..=epochs().max().unwrap_or(0)
     }
 
-    fn segments(&self) -> impl Iterator<Item = &Segment> {
+    /// Returns the segments of the cut, those not reached yet last.
+    pub(super) fn segments(&self) -> impl Iterator<Item = &Segment> {
         self.positions.iter().map(|(segment, _)| segment).chain(&self.future)
     }
 }

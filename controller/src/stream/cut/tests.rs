@@ -29,8 +29,9 @@ fn place(history: &History, cut: &StreamCut) -> PlacedCut {
 }
 
 fn check(history: &History, cut: &StreamCut) -> Result<ValidCut, CutError> {
-    cut.epochs(history.active().epoch)?;
-    cut.check(Epochs::new(&history.epochs))
+    let needed = cut.epochs(history.active().epoch)?;
+    let rows = needed.iter().map(|epoch| history.epochs[usize::try_from(*epoch).unwrap()].clone());
+    cut.check(Epochs::new(&rows.collect::<Vec<_>>()))
 }
 
 fn between(history: &History, from: &StreamCut, to: &StreamCut) -> Result<BTreeSet<SegmentId>, Reversed> {
@@ -211,7 +212,9 @@ fn made_up_epochs_are_refused_before_any_row_is_loaded() {
         let cut = StreamCut::from_raw([(0, 0), (raw, 0)]);
         assert_eq!(cut.epochs(3), Err(CutError::UnknownEpoch(SegmentId::from_raw(raw))));
     }
-    assert_eq!(cut(&[(id(1, 2), 0), (id(2, 4), 0)]).epochs(3), Ok(1..=2));
+    assert_eq!(cut(&[(id(1, 2), 0), (id(2, 4), 0)]).epochs(3), Ok(vec![1, 2]));
+    assert_eq!(cut(&[(id(1, 2), 0), (id(5, 4), 0)]).epochs(7), Ok(vec![1, 5]));
+    assert_eq!(cut(&[(id(1, 2), FUTURE), (id(4, 4), 0)]).epochs(7), Ok(vec![1, 2, 3, 4]));
     assert_eq!(StreamCut::default().epochs(3), Err(CutError::NoPosition));
 }
 

@@ -78,7 +78,7 @@ pub fn truncate(
     Ok(Truncation::Start(TruncationRecord { cut: asked, delete, updating: true }))
 }
 
-/// Returns the epochs whose rows [`segments_between`] and [`truncate`] need.
+/// Returns the epochs whose rows [`segments_between`] and [`truncate`] need, all of them.
 pub fn epochs_between(from: &PlacedCut, to: &PlacedCut) -> RangeInclusive<i32> {
     *from.epochs().start()..=*to.epochs().end()
 }
@@ -99,8 +99,14 @@ pub fn segments_between(
         return Err(Reversed(order));
     }
     let (from_spread, to_spread) = (from.spread(), to.spread());
+    let range = epochs_between(from, to);
+    let first = *range.start();
+    // Of each epoch but the first only what it created: the rest has been looked at before.
+    let created = epochs.within(range).flat_map(|epoch| {
+        epoch.segments.iter().filter(move |segment| epoch.epoch == first || segment.epoch == epoch.epoch)
+    });
     let mut found = BTreeMap::new();
-    for segment in epochs.within(epochs_between(from, to)).flat_map(|epoch| &epoch.segments) {
+    for segment in created {
         let id = segment.id();
         let begun = from_spread.iter().all(|(range, (at, _))| !range.overlaps(segment.range) || *at <= id);
         let reached = to_spread.iter().all(|(range, (at, _))| !range.overlaps(segment.range) || id <= *at);
