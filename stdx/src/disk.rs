@@ -1,0 +1,309 @@
+//! The disk under the log: positioned reads and writes, explicit syncs, a folder of files.
+//!
+//! Calls block; they belong on a thread that owns disk work, never on a runtime's. Nothing is durable before the
+//! sync that covers it: data by `sync_data`, a name by `sync_dir`.
+
+use std::fmt::Debug;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::mmap::FileMap;
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// An existing file, for reading.
+    Read,
+    /// An existing file, for reading and writing.
+    Write,
+    /// A file that must not exist yet, for reading and writing.
+    CreateNew,
+}
+
+/// A folder tree on some disk.
+pub trait Disk: Debug + Send + Sync {
+    /// Makes `dir` and what is missing above it.
+    ///
+    /// # Errors
+    /// Whatever the disk answers.
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// `NotFound`, `AlreadyExists` for [`OpenMode::CreateNew`], and whatever the disk answers.
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Names of the files directly in `dir`, sorted; folders are left out.
+    ///
+    /// # Errors
+    /// Whatever the disk answers.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+
+    /// Gives `from` the name `to`, replacing what had it; durable after [`Disk::sync_dir`].
+    ///
+    /// # Errors
+    /// Whatever the disk answers.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Takes the name away; open files and maps of it live on.
+    ///
+    /// # Errors
+    /// Whatever the disk answers.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes the names in `dir` durable.
+    ///
+    /// # Errors
+    /// Whatever the disk answers.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// Locks `path`, creating it if need be, until the lock is dropped or the process ends.
+    ///
+    /// # Errors
+    /// `WouldBlock` if somebody else holds it, and whatever the disk answers.
+    fn try_lock(&self, path: &Path) -> io::Result<Box<dyn DiskLock>>;
+
+    /// True if `path` names a file.
+    ///
+    /// # Errors
+    /// Whatever the disk answers, except `NotFound`.
+    fn exists(&self, path: &Path) -> io::Result<bool>;
+}
+
+/// Keeps others out while it lives.
+pub trait DiskLock: Debug + Send + Sync {}
+
+/// One open file.
+pub trait DiskFile: Debug + Send + Sync {
+    /// Fills `into` with the bytes from `at`.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` if the file ends before, and whatever the disk answers.
+    fn read_exact_at(&self, into: &mut [u8], at: u64) -> io::Result<()>;
+
+    /// Writes all of `bytes` at `at`; durable after [`DiskFile::sync_data`].
+    ///
+    /// # Errors
+    /// Whatever the disk answers; any part of the bytes may have been written.
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
+
+    /// Makes bytes and length durable. After an error what was not durable must be taken for lost: never retry.
+    ///
+    /// # Errors
+    /// Whatever the disk answers.
+    fn sync_data(&self) -> io::Result<()>;
+
+    /// As [`DiskFile::sync_data`], with all of the file's metadata.
+    ///
+    /// # Errors
+    /// As [`DiskFile::sync_data`].
+    fn sync_all(&self) -> io::Result<()>;
+
+    /// Reserves space so that the file has at least `len` bytes, new ones zero.
+    ///
+    /// # Errors
+    /// `StorageFull`, and whatever the disk answers.
+    fn allocate(&self, len: u64) -> io::Result<()>;
+
+    /// Cuts the file to `len` bytes, or grows it by a hole.
+    ///
+    /// # Errors
+    /// Whatever the disk answers.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// Length in bytes.
+    ///
+    /// # Errors
+    /// Whatever the disk answers.
+    fn len(&self) -> io::Result<u64>;
+
+    /// True if the file has no bytes.
+    ///
+    /// # Errors
+    /// As [`DiskFile::len`].
+    fn is_empty(&self) -> io::Result<bool> {
+        self.len().map(|len| len == 0)
+    }
+
+    /// Maps the first `len` bytes for reading. They must never be written again while [`FileMap::borrowed`]: the
+    /// caller seals the file first.
+    ///
+    /// # Errors
+    /// Whatever the system answers.
+    fn map_sealed(&self, len: u64) -> io::Result<FileMap>;
+}
+
+/// The machine's file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealDisk;
+
+impl RealDisk {
+    /// The machine's file system as the handle that the rest of the house takes.
+    pub fn handle() -> Arc<dyn Disk> {
+        Arc::new(Self)
+    }
+}
+
+#[derive(Debug)]
+struct RealFile(File);
+
+#[derive(Debug)]
+struct RealLock {
+    _held: File,
+}
+
+impl DiskLock for RealLock {}
+
+#[allow(clippy::disallowed_methods, reason = "the one place that opens and renames files")]
+impl Disk for RealDisk {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(dir)
+    }
+
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(mode != OpenMode::Read)
+            .create_new(mode == OpenMode::CreateNew)
+            .open(path)?;
+        Ok(Arc::new(RealFile(file)))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
+            if !entry.file_type()?.is_dir() {
+                names.push(entry.file_name().to_string_lossy().into_owned());
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let named = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        File::open(named)?.sync_all()
+    }
+
+    fn try_lock(&self, path: &Path) -> io::Result<Box<dyn DiskLock>> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Box::new(RealLock { _held: file })),
+            Err(TryLockError::WouldBlock) => Err(io::Error::from(io::ErrorKind::WouldBlock)),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        std::fs::exists(path)
+    }
+}
+
+impl DiskFile for RealFile {
+    fn read_exact_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
+        self.0.read_exact_at(into, at)
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.0.write_all_at(bytes, at)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.0.sync_all()
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        if self.len()? >= len {
+            return Ok(());
+        }
+        crate::mmap::allocate(&self.0, len)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn map_sealed(&self, len: u64) -> io::Result<FileMap> {
+        FileMap::of_sealed(&self.0, len)
+    }
+}
+
+/// `dir` joined with `name`: file names inside a folder are plain strings.
+pub fn inside(dir: &Path, name: &str) -> PathBuf {
+    dir.join(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim_disk::SimDisk;
+
+    /// What every disk must do, whatever it is made of.
+    fn behaves_as_a_disk(disk: &dyn Disk, root: &Path) {
+        disk.create_dir_all(root).unwrap();
+        let (one, two) = (inside(root, "one"), inside(root, "two"));
+        assert_eq!(disk.open(&one, OpenMode::Read).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let file = disk.open(&one, OpenMode::CreateNew).unwrap();
+        assert_eq!(disk.open(&one, OpenMode::CreateNew).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        file.allocate(8192).unwrap();
+        assert_eq!(file.len().unwrap(), 8192);
+        file.write_at(b"hello", 4094).unwrap();
+        file.sync_data().unwrap();
+        let mut read = [0; 5];
+        file.read_exact_at(&mut read, 4094).unwrap();
+        assert_eq!(&read, b"hello");
+        let beyond = file.read_exact_at(&mut read, 8190).unwrap_err();
+        assert_eq!(beyond.kind(), io::ErrorKind::UnexpectedEof);
+
+        disk.rename(&one, &two).unwrap();
+        disk.sync_dir(root).unwrap();
+        assert_eq!(disk.list(root).unwrap(), ["two"]);
+        assert!(disk.exists(&two).unwrap() && !disk.exists(&one).unwrap());
+
+        let map = disk.open(&two, OpenMode::Read).unwrap().map_sealed(8192).unwrap();
+        assert!(!map.borrowed());
+        let slice = map.bytes().slice(4094..4099);
+        assert!(map.borrowed());
+        disk.remove(&two).unwrap();
+        assert_eq!(&slice[..], b"hello");
+        drop(slice);
+        assert!(!map.borrowed());
+
+        let lock = disk.try_lock(&inside(root, "LOCK")).unwrap();
+        assert_eq!(disk.try_lock(&inside(root, "LOCK")).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(lock);
+        disk.try_lock(&inside(root, "LOCK")).map(drop).unwrap();
+    }
+
+    #[test]
+    fn real_disk_behaves_as_a_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        behaves_as_a_disk(&RealDisk, &folder.path().join("a/b"));
+    }
+
+    #[test]
+    fn simulated_disk_behaves_as_a_disk() {
+        behaves_as_a_disk(&SimDisk::new(3), Path::new("a/b"));
+    }
+}

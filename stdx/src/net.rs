@@ -1,0 +1,57 @@
+//! TCP as the house uses it: the only place that binds or connects.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::{TcpListener, TcpStream};
+
+/// Listens on `addr`; port 0 takes a free one.
+///
+/// # Errors
+/// Whatever the system answers to bind.
+/// # Cancel safety
+/// Dropped early: nothing listens.
+#[allow(clippy::disallowed_methods, reason = "the one place that binds")]
+pub async fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    TcpListener::bind(addr).await
+}
+
+/// Takes the next connection of `listener`, without Nagle's delay.
+///
+/// # Errors
+/// Whatever the system answers; after a resource error the caller pauses before it accepts again.
+/// # Cancel safety
+/// Dropped early: no connection is lost.
+pub async fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+    let (stream, peer) = listener.accept().await?;
+    // A peer that has already gone refuses the option; the first read will tell.
+    drop(stream.set_nodelay(true));
+    Ok((stream, peer))
+}
+
+/// Connects to `host:port`, a name or an address, without Nagle's delay.
+///
+/// # Errors
+/// Whatever the system answers to resolve or connect.
+/// # Cancel safety
+/// Dropped early: no connection is left.
+#[allow(clippy::disallowed_methods, reason = "the one place that connects")]
+pub async fn connect(addr: &str) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(addr).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn both_ends_of_a_connection_send_without_delay() {
+        let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        let (near, far) = tokio::join!(connect(&addr), accept(&listener));
+        assert!(near.unwrap().nodelay().unwrap());
+        assert!(far.unwrap().0.nodelay().unwrap());
+    }
+}
