@@ -20,6 +20,6 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use disk::{Disk, DiskFile, DiskLock, OpenMode, RealDisk};
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use gate::{Gate, GateGuard};
-pub use mmap::FileMap;
+pub use mmap::{FileMap, MapBorrows};
 pub use retry::Retry;
 pub use sim_disk::SimDisk;

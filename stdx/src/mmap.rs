@@ -5,20 +5,39 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use bytes::Bytes;
 
-/// The bytes of one sealed file, and the knowledge whether anybody still borrows some of them.
+/// The bytes of one sealed file.
 #[derive(Debug)]
 pub struct FileMap {
     bytes: Bytes,
+    alive: MapBorrows,
+}
+
+/// Outlives a [`FileMap`] and knows whether anybody still borrows bytes of it.
+#[derive(Debug)]
+pub struct MapBorrows(Arc<()>);
+
+/// What the `Bytes` own. Fields drop in this order: the map is gone before the count falls.
+struct Counted<T> {
+    content: T,
+    _alive: Arc<()>,
+}
+
+impl<T: AsRef<[u8]>> AsRef<[u8]> for Counted<T> {
+    fn as_ref(&self) -> &[u8] {
+        self.content.as_ref()
+    }
 }
 
 impl FileMap {
     /// Maps the first `len` bytes of `file`.
     ///
     /// The caller promises that the file is sealed: its first `len` bytes exist, are never written again and never
-    /// cut off until [`FileMap::borrowed`] is false and this map is dropped. Unlinking the file is allowed.
+    /// cut off until [`MapBorrows::any`] says no. Unlinking the file is allowed.
     ///
     /// # Errors
     /// Whatever `mmap` answers, or `InvalidInput` if the file is shorter than `len`.
@@ -27,28 +46,44 @@ impl FileMap {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "file is shorter than its map"));
         }
         if len == 0 {
-            return Ok(Self::of_bytes(Bytes::new()));
+            return Ok(Self::counted(Bytes::new()));
         }
         let len = usize::try_from(len).map_err(io::Error::other)?;
-        // SAFETY: the caller promises that these bytes neither change nor disappear while the map lives (above), and
-        // the one caller, the log, recycles a file only after `borrowed` said no and the map was dropped.
+        // SAFETY: the caller promises that these bytes neither change nor disappear while anybody borrows them
+        // (above); the one caller, the log, rewrites a file only after `MapBorrows::any` said no.
         let map = unsafe { memmap2::MmapOptions::new().len(len).map(file)? };
-        Ok(Self::of_bytes(Bytes::from_owner(map)))
+        Ok(Self::counted(map))
     }
 
     /// Bytes that are not a map but are used like one: what a simulated disk hands out.
     pub fn of_bytes(bytes: Bytes) -> Self {
-        Self { bytes }
+        Self::counted(bytes)
     }
 
-    /// All mapped bytes; any slice of them counts as a borrow.
+    fn counted(content: impl AsRef<[u8]> + Send + 'static) -> Self {
+        let alive = Arc::new(());
+        let bytes = Bytes::from_owner(Counted { content, _alive: Arc::clone(&alive) });
+        Self { bytes, alive: MapBorrows(alive) }
+    }
+
+    /// All mapped bytes; slices of them keep the map alive.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// True while some slice of the map lives outside it.
-    pub fn borrowed(&self) -> bool {
-        !self.bytes.is_empty() && !self.bytes.is_unique()
+    /// Lets go of the map and says who still borrows it.
+    pub fn release(self) -> MapBorrows {
+        self.alive
+    }
+}
+
+impl MapBorrows {
+    /// True while some slice of the map lives; once false, for ever false.
+    pub fn any(&self) -> bool {
+        let any = Arc::strong_count(&self.0) > 1;
+        // Whatever the last borrower read happened before what the caller writes next.
+        fence(Ordering::Acquire);
+        any
     }
 }
 
