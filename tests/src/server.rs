@@ -110,7 +110,9 @@ impl Server {
         let sent = Command::new("kill").arg("-TERM").arg(self.pid()?.to_string()).status().await?;
         ensure!(sent.success(), "SIGTERM could not be sent");
         let mut rest = String::new();
-        timeout(STOP_TIMEOUT, self.output.read_to_string(&mut rest)).await.context("did not stop in time")??;
+        timeout(STOP_TIMEOUT, self.output.read_to_string(&mut rest))
+            .await
+            .context("did not stop in time")??;
         let status = timeout(STOP_TIMEOUT, self.child.wait()).await.context("did not stop in time")??;
         Ok((status, rest))
     }

@@ -4,8 +4,12 @@
 //! The format is described in `tests/conformance/README.md`.
 
 pub mod connection;
+pub mod controller;
 pub mod layout;
 pub mod matcher;
+pub mod pattern;
+pub mod rest;
+pub mod rpc;
 pub mod value;
 pub mod wire;
 
@@ -113,6 +117,34 @@ pub async fn replay_wire(store: &str, only: Option<&str>, jobs: usize) -> Result
             running.push(tokio::spawn(async move {
                 let start = Instant::now();
                 let outcome = wire::run_scenario(&store, run_token(at, 13), &scenario.body).await;
+                Report { name: scenario.name, spec: scenario.spec, outcome, took: start.elapsed() }
+            }));
+        }
+        for task in running {
+            reports.push(task.await?);
+        }
+    }
+    Ok(reports)
+}
+
+/// Replays every scenario of `scenarios` against a controller, `jobs` at a time.
+///
+/// # Errors
+/// If a scenario panics.
+pub async fn replay_controller(
+    servers: &controller::Servers,
+    scenarios: Vec<Scenario>,
+    jobs: usize,
+) -> Result<Vec<Report>> {
+    let scenarios: Vec<(usize, Scenario)> = scenarios.into_iter().enumerate().collect();
+    let mut reports = Vec::new();
+    for batch in scenarios.chunks(jobs.max(1)) {
+        let mut running = Vec::new();
+        for (at, scenario) in batch.iter().cloned() {
+            let servers = servers.clone();
+            running.push(tokio::spawn(async move {
+                let start = Instant::now();
+                let outcome = controller::run_scenario(&servers, run_token(at, 8), &scenario.body).await;
                 Report { name: scenario.name, spec: scenario.spec, outcome, took: start.elapsed() }
             }));
         }
