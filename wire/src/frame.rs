@@ -29,11 +29,19 @@ impl FrameHeader {
     /// # Errors
     /// [`FrameError`] if the declared length is negative or above [`PAYLOAD_BYTES_MAX`].
     pub fn peek(buffer: &[u8]) -> Result<Option<Self>, FrameError> {
+        Self::peek_up_to(buffer, PAYLOAD_BYTES_MAX)
+    }
+
+    /// Like [`FrameHeader::peek`], with another limit for the payload: replies may be larger than requests.
+    ///
+    /// # Errors
+    /// [`FrameError`] if the declared length is negative or above `payload_bytes_max`.
+    pub fn peek_up_to(buffer: &[u8], payload_bytes_max: usize) -> Result<Option<Self>, FrameError> {
         let Some(mut header) = buffer.get(..FRAME_HEADER_BYTES) else { return Ok(None) };
         let code = header.get_i32();
         let length = header.get_i32();
         match usize::try_from(length) {
-            Ok(payload_bytes) if payload_bytes <= PAYLOAD_BYTES_MAX => Ok(Some(Self { code, payload_bytes })),
+            Ok(payload_bytes) if payload_bytes <= payload_bytes_max => Ok(Some(Self { code, payload_bytes })),
             _ => Err(FrameError { code, length }),
         }
     }

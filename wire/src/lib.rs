@@ -1,7 +1,8 @@
 //! The bytes that clients, controller and segment stores exchange.
 //!
 //! [`command`] holds the commands of the segment store protocol, [`frame`] cuts a byte stream into them, [`limits`]
-//! every limit a client can meet; `controller` is the controller's gRPC service. [`name`], [`hash`] and [`range`] are
+//! every limit a client can meet; `controller` is the controller's gRPC service and `peer` the
+//! framed sockets. [`name`], [`hash`] and [`range`] are
 //! what all sides must agree on to find a segment. This crate decides nothing about streams or segments; it only says
 //! how they are written.
 
@@ -13,4 +14,6 @@ pub mod frame;
 pub mod hash;
 pub mod limits;
 pub mod name;
+#[cfg(feature = "peer")]
+pub mod peer;
 pub mod range;

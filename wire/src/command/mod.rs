@@ -53,6 +53,13 @@ macro_rules! request_id_of {
     ($command:expr, $other:ident) => {};
 }
 
+macro_rules! set_request_id_of {
+    ($command:expr, request_id, $to:expr) => {
+        $command.request_id = $to
+    };
+    ($command:expr, $other:ident, $to:expr) => {};
+}
+
 macro_rules! commands {
     ($(
         $(#[$doc:meta])*
@@ -84,6 +91,10 @@ macro_rules! commands {
                 fn id(&self) -> Option<i64> {
                     $( request_id_of!(self, $field); )*
                     None
+                }
+
+                fn set_id(&mut self, _id: i64) {
+                    $( set_request_id_of!(self, $field, _id); )*
                 }
             }
 
@@ -120,6 +131,11 @@ macro_rules! commands {
             /// The request id that the command carries, if its layout has one.
             pub fn request_id(&self) -> Option<i64> {
                 match self { $( Self::$name(command) => command.id(), )* }
+            }
+
+            /// Sets the request id, if the command's layout has one.
+            pub fn set_request_id(&mut self, id: i64) {
+                match self { $( Self::$name(command) => command.set_id(id), )* }
             }
 
             /// Decodes the payload of a frame with type `code`. Bytes after the known fields are ignored.
