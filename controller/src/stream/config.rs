@@ -239,3 +239,65 @@ impl StreamConfig {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tagged(tags: impl IntoIterator<Item = String>) -> Result<(), ConfigError> {
+        StreamConfig { tags: tags.into_iter().collect(), ..StreamConfig::new(ScalingPolicy::fixed(1)) }
+            .check()
+    }
+
+    #[test]
+    fn scaling_policy_needs_segments_and_a_rate() {
+        let read = ScalingPolicy::from_raw;
+        assert_eq!(read(SCALE_FIXED, 0, 0, 3), Ok(ScalingPolicy::fixed(3)));
+        assert_eq!(read(SCALE_FIXED, 0, 0, 0), Err(ConfigError::Segments(0)));
+        assert_eq!(read(SCALE_FIXED, 0, 0, -1), Err(ConfigError::Segments(-1)));
+        assert_eq!(read(SCALE_BY_EVENTS, 0, 2, 1), Err(ConfigError::Rate { rate: 0, factor: 2 }));
+        assert_eq!(read(SCALE_BY_EVENTS, 5, -1, 1), Err(ConfigError::Rate { rate: 5, factor: -1 }));
+        let policy = RatePolicy { rate: 5, factor: 0, segments_min: 1 };
+        assert_eq!(read(SCALE_BY_KILOBYTES, 5, 0, 1), Ok(ScalingPolicy::ByKilobytes(policy)));
+        assert_eq!(read(3, 5, 2, 1), Err(ConfigError::ScaleType(3)));
+    }
+
+    #[test]
+    fn segments_are_created_with_type_and_rate() {
+        let policy = RatePolicy { rate: 7, factor: 2, segments_min: 1 };
+        assert_eq!(ScalingPolicy::fixed(2).segment_policy(), (0, 0));
+        assert_eq!(ScalingPolicy::ByKilobytes(policy).segment_policy(), (1, 7));
+        assert_eq!(ScalingPolicy::ByEvents(policy).segment_policy(), (2, 7));
+    }
+
+    #[test]
+    fn retention_of_type_zero_is_none_and_limits_are_in_order() {
+        let read = RetentionPolicy::from_raw;
+        assert_eq!(read(0, -5, i64::MAX), Ok(None));
+        assert_eq!(read(1, 5, i64::MAX).unwrap().unwrap().limits(), (5, i64::MAX));
+        assert_eq!(read(2, 5, 0).unwrap().unwrap().limits(), (5, i64::MAX));
+        assert_eq!(read(1, 5, 4), Err(ConfigError::Retention { min: 5, max: 4 }));
+        assert_eq!(read(1, -1, 4), Err(ConfigError::Retention { min: -1, max: 4 }));
+        assert_eq!(read(3, 1, 4), Err(ConfigError::RetentionType(3)));
+    }
+
+    #[test]
+    fn tags_are_neither_empty_nor_long_nor_many() {
+        let many = |count: usize| (0..count).map(|tag| tag.to_string());
+        assert_eq!(tagged(many(TAGS_MAX)), Ok(()));
+        assert_eq!(tagged(many(TAGS_MAX + 1)), Err(ConfigError::Tags(TAGS_MAX + 1)));
+        assert_eq!(tagged(["é".repeat(TAG_CHARS_MAX)]), Ok(()));
+        assert_eq!(tagged(["x".repeat(TAG_CHARS_MAX + 1)]), Err(ConfigError::Tag(TAG_CHARS_MAX + 1)));
+        assert_eq!(tagged([String::new()]), Err(ConfigError::Tag(0)));
+    }
+
+    #[test]
+    fn negative_timeout_and_rollover_are_refused() {
+        let config = StreamConfig::new(ScalingPolicy::fixed(1));
+        assert_eq!(config.check(), Ok(()));
+        let late = StreamConfig { timestamp_aggregation_timeout_ms: -1, ..config.clone() };
+        assert_eq!(late.check(), Err(ConfigError::TimestampAggregationTimeout(-1)));
+        let small = StreamConfig { rollover_bytes: -1, ..config };
+        assert_eq!(small.check(), Err(ConfigError::Rollover(-1)));
+    }
+}

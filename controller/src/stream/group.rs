@@ -2,6 +2,9 @@
 //!
 //! The controller knows a group's configuration, not its readers: those live in the group's own state stream.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cut::{CutOrder, StreamCut, ValidCut};

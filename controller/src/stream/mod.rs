@@ -8,9 +8,12 @@ pub mod cut;
 pub mod epoch;
 pub mod group;
 pub mod name;
+pub mod retention;
+pub mod scaling;
 pub mod segment;
 pub mod state;
 pub mod transaction;
+pub mod watermark;
 
 #[cfg(test)]
 mod sample;

@@ -60,3 +60,39 @@ pub fn subscriber(scope: &str, group: &str) -> String {
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.' || byte == b'-')
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_names_are_plain_and_leave_room_for_prefixes() {
+        for name in ["a", "0", "A.b-c.9", "..", &"x".repeat(USER_CHARS_MAX)] {
+            assert!(is_user_name(name) && is_stored_name(name) && is_user_scope(name), "{name}");
+            assert!(is_stored_name(&mark_stream(name)) && is_stored_name(&reader_group_stream(name)));
+        }
+        for name in ["", "_a", "a_b", "a/b", "ä", "a b", "a#b", &"x".repeat(USER_CHARS_MAX + 1)] {
+            assert!(!is_user_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn stored_names_may_have_one_leading_underscore() {
+        assert!(is_stored_name("_system") && is_stored_name("_RGgroup"));
+        for name in ["", "_", "__a", "_a_b", &"x".repeat(STORED_CHARS_MAX + 1)] {
+            assert!(!is_stored_name(name), "{name}");
+        }
+        assert!(is_user_scope(&"x".repeat(STORED_CHARS_MAX)) && !is_user_scope("_system"));
+    }
+
+    #[test]
+    fn internal_streams_are_named_after_what_they_serve() {
+        assert_eq!(reader_group_stream("g"), "_RGg");
+        assert_eq!(reader_group_of("_RGg"), Some("g"));
+        assert_eq!(reader_group_of("g"), None);
+        assert_eq!(mark_stream("s"), "_MARKs");
+        assert!(is_mark_stream("_MARKs") && !is_mark_stream("_RGs"));
+        assert!(is_internal("_MARKs") && !is_internal("s"));
+        assert_eq!(subscriber("scope", "g"), "scope/g");
+    }
+}

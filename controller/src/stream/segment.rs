@@ -103,6 +103,13 @@ impl KeyRange {
         Self::new(self.low.max(other.low), self.high.min(other.high))
     }
 
+    /// Returns what is left of the range without the keys of `other`: up to two ranges.
+    pub fn without(self, other: Self) -> impl Iterator<Item = Self> {
+        let below = Self::new(self.low, self.high.min(other.low));
+        let above = Self::new(self.low.max(other.high), self.high);
+        below.into_iter().chain(above)
+    }
+
     /// Orders ranges by their lower bound, then by their upper one.
     pub fn order(&self, other: &Self) -> std::cmp::Ordering {
         self.low.total_cmp(&other.low).then(self.high.total_cmp(&other.high))
@@ -158,5 +165,70 @@ impl Segment {
     /// Whether the two segments share keys.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.range.overlaps(other.range)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn id_holds_epoch_and_number_in_the_order_of_the_wire(
+            epoch in 0..=i32::MAX, number in 0..=i32::MAX, other in 0..=i32::MAX, raw in any::<i64>(),
+        ) {
+            let id = SegmentId::new(epoch, number);
+            prop_assert_eq!((id.epoch(), id.number()), (epoch, number));
+            prop_assert_eq!(id.raw() >> 32, i64::from(epoch));
+            prop_assert!(number >= other || id < SegmentId::new(epoch, other));
+            let any = SegmentId::from_raw(raw);
+            prop_assert_eq!(SegmentId::new(any.epoch(), any.number()), any);
+        }
+
+        #[test]
+        fn equal_parts_are_contiguous_and_end_at_one(count in 1u32..3000) {
+            let parts: Vec<KeyRange> = (0..count).map(|index| KeyRange::equal_part(index, count)).collect();
+            prop_assert_eq!(union(&parts), Some(vec![KeyRange::FULL]));
+            prop_assert!(are_contiguous(&parts));
+        }
+
+        #[test]
+        fn without_and_intersection_share_out_the_range(a in 0.0..0.5f64, b in 0.5..1.0f64, c in 0.0..0.5f64, d in 0.5..1.0f64) {
+            let (range, other) = (KeyRange::new(a, b).unwrap(), KeyRange::new(c, d).unwrap());
+            let mut parts: Vec<KeyRange> = range.without(other).chain(range.intersection(other)).collect();
+            parts.sort_by(KeyRange::order);
+            prop_assert_eq!(union(&parts), Some(vec![range]));
+        }
+    }
+
+    #[test]
+    fn range_admits_nothing_outside_the_key_space() {
+        for (low, high) in [
+            (f64::NAN, 0.5),
+            (0.0, f64::NAN),
+            (0.5, 0.5),
+            (0.5, 0.2),
+            (-0.1, 0.5),
+            (0.5, 1.0f64.next_up()),
+            (0.0, f64::INFINITY),
+        ] {
+            assert_eq!(KeyRange::new(low, high), None, "{low} {high}");
+        }
+        let zero = KeyRange::new(-0.0, 1.0).unwrap();
+        assert_eq!(zero.low().to_bits(), 0.0f64.to_bits(), "no negative zero reaches a record");
+    }
+
+    #[test]
+    fn touching_ranges_do_not_overlap() {
+        let (left, right) = (KeyRange::equal_part(0, 2), KeyRange::equal_part(1, 2));
+        assert!(!left.overlaps(right) && left.overlaps(KeyRange::FULL) && KeyRange::FULL.overlaps(right));
+        assert!(KeyRange::FULL.contains(left) && !left.contains(KeyRange::FULL));
+    }
+
+    #[test]
+    fn id_is_written_as_the_end_of_a_segment_name() {
+        assert_eq!(SegmentId::new(3, 5).to_string(), "5.#epoch.3");
     }
 }

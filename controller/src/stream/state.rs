@@ -109,3 +109,79 @@ impl Workflow {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATES: [StreamState; 8] = [
+        StreamState::Creating,
+        StreamState::Active,
+        StreamState::Updating,
+        StreamState::Scaling,
+        StreamState::Committing,
+        StreamState::Truncating,
+        StreamState::Sealing,
+        StreamState::Sealed,
+    ];
+    const WORKFLOWS: [Workflow; 7] = [
+        Workflow::Create,
+        Workflow::Update,
+        Workflow::Scale,
+        Workflow::Truncate,
+        Workflow::Commit,
+        Workflow::Seal,
+        Workflow::Delete,
+    ];
+
+    #[test]
+    fn transitions_are_those_of_the_specification() {
+        let allowed = |from: StreamState| -> Vec<StreamState> {
+            STATES.into_iter().filter(|to| *to != from && from.allows(*to)).collect()
+        };
+        assert_eq!(allowed(StreamState::Creating), [StreamState::Active]);
+        assert_eq!(allowed(StreamState::Active), STATES[2..]);
+        for busy in &STATES[2..6] {
+            assert_eq!(allowed(*busy), [StreamState::Active]);
+        }
+        assert_eq!(allowed(StreamState::Sealing), [StreamState::Sealed]);
+        assert_eq!(allowed(StreamState::Sealed), []);
+    }
+
+    #[test]
+    fn workflows_start_only_by_allowed_transitions() {
+        for (workflow, state) in WORKFLOWS.into_iter().flat_map(|w| STATES.map(|state| (w, state))) {
+            if let Admission::Start(Some(next)) = workflow.admit(state) {
+                assert!(state.allows(next), "{workflow:?} {state:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_workflow_is_at_work_in_each_state() {
+        for state in &STATES[2..6] {
+            let at_work = |workflow: &Workflow| matches!(workflow.admit(*state), Admission::Start(_));
+            let waits = |workflow: &Workflow| workflow.admit(*state) == Admission::Wait;
+            assert_eq!(WORKFLOWS.iter().filter(|workflow| at_work(workflow)).count(), 1, "{state:?}");
+            assert_eq!(WORKFLOWS.iter().filter(|workflow| waits(workflow)).count(), 4, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn commits_drain_while_a_stream_is_sealed_and_nothing_else_starts() {
+        for workflow in [Workflow::Update, Workflow::Scale, Workflow::Truncate] {
+            assert_eq!(workflow.admit(StreamState::Sealing), Admission::Refused);
+            assert_eq!(workflow.admit(StreamState::Sealed), Admission::Refused);
+        }
+        assert_eq!(Workflow::Commit.admit(StreamState::Sealing), Admission::Start(None));
+        assert_eq!(Workflow::Seal.admit(StreamState::Sealing), Admission::Start(None));
+        assert_eq!(Workflow::Seal.admit(StreamState::Sealed), Admission::Done);
+    }
+
+    #[test]
+    fn deletion_needs_a_sealed_or_half_made_stream() {
+        let may = |state: &StreamState| Workflow::Delete.admit(*state) == Admission::Start(None);
+        let states: Vec<StreamState> = STATES.into_iter().filter(may).collect();
+        assert_eq!(states, [StreamState::Creating, StreamState::Sealed]);
+    }
+}

@@ -38,6 +38,9 @@ pub struct PlacedCut {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValidCut(PlacedCut);
 
+/// A range of keys with the position that a cut has there.
+pub(super) type Spread = (KeyRange, (SegmentId, i64));
+
 /// Why a cut makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -279,24 +282,16 @@ impl PlacedCut {
     /// Returns the cut as positions by range, ordered; those of a valid cut cover the key space exactly once.
     ///
     /// A future segment counts only where no position does, and of several the oldest: that one is read next.
-    pub(super) fn spread(&self) -> Vec<(KeyRange, (SegmentId, i64))> {
-        let mut spread: Vec<_> =
+    pub(super) fn spread(&self) -> Vec<Spread> {
+        let mut spread: Vec<Spread> =
             self.positions.iter().map(|(segment, offset)| (segment.range, (segment.id(), *offset))).collect();
         let mut gaps = self.gaps();
         let mut future: Vec<&Segment> = self.future.iter().collect();
         future.sort_by_key(|segment| segment.id());
         for segment in future {
-            let mut left = Vec::new();
-            for gap in gaps {
-                let Some(covered) = gap.intersection(segment.range) else {
-                    left.push(gap);
-                    continue;
-                };
-                spread.push((covered, (segment.id(), FUTURE)));
-                left.extend(KeyRange::new(gap.low(), covered.low()));
-                left.extend(KeyRange::new(covered.high(), gap.high()));
-            }
-            gaps = left;
+            let covered = gaps.iter().filter_map(|gap| gap.intersection(segment.range));
+            spread.extend(covered.map(|range| (range, (segment.id(), FUTURE))));
+            gaps = gaps.into_iter().flat_map(|gap| gap.without(segment.range)).collect();
         }
         spread.sort_by(|(a, _), (b, _)| a.order(b));
         spread
