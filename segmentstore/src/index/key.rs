@@ -131,3 +131,56 @@ fn of_segment(kind: Kind, id: SegmentId, rest: &[u8]) -> Bytes {
     key.put_slice(rest);
     key.freeze()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_sort_by_segment_then_by_number() {
+        let ids = [0, 1, 255, 256, u64::MAX - 1, u64::MAX].map(SegmentId);
+        let mut keys = Vec::new();
+        for id in ids {
+            keys.extend([0, 1, 255, 256, u64::MAX].map(|start| extent(id, start)));
+        }
+        assert!(keys.is_sorted());
+        for id in ids {
+            let range = all_of_segment(Kind::Extent, id);
+            let inside = keys.iter().filter(|key| range.contains(*key));
+            assert!(inside.clone().all(|key| parse_of_segment(Kind::Extent, key).unwrap().0 == id));
+            assert_eq!(inside.count(), 5);
+        }
+    }
+
+    #[test]
+    fn kinds_do_not_overlap() {
+        let id = SegmentId(u64::MAX);
+        let keys = [
+            (Kind::Applied, applied()),
+            (Kind::Segment, segment(id)),
+            (Kind::Name, name("scope/stream/0.#epoch.0")),
+            (Kind::Attribute, attribute(id, &[0xff; 16])),
+            (Kind::TableKey, table_key(id, &[0xff; 3])),
+            (Kind::TableVersion, table_version(id, u64::MAX)),
+            (Kind::Extent, extent(id, u64::MAX)),
+            (Kind::Object, object(u64::MAX, u64::MAX)),
+            (Kind::Doomed, doomed(id)),
+        ];
+        for (kind, _) in &keys {
+            for (other, key) in &keys {
+                assert_eq!(all(*kind).contains(key), kind == other, "{kind:?} {other:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn applied_round_trips_and_refuses_what_was_never_written() {
+        let value = applied_value(SequenceNumber(u64::MAX - 1));
+        assert_eq!(parse_applied(&value), Some(SequenceNumber(u64::MAX - 1)));
+        for cut in 0..value.len() {
+            assert_eq!(parse_applied(&value[..cut]), None);
+        }
+        assert_eq!(parse_applied(&[value.as_ref(), &[0]].concat()), None);
+        assert_eq!(parse_applied(&[2, 0, 0, 0, 0, 0, 0, 0, 0]), None);
+    }
+}

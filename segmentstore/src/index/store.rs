@@ -240,3 +240,6 @@ impl MultipartUpload for GuardedUpload {
         self.guard.run(self.inner.abort()).await
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

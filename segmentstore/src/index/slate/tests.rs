@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::index::local_store;
+use crate::index::store::tests::FaultStore;
 
 /// What `settings(false)` is, field by field: where this list and the engine's own defaults part is a decision.
 const SETTINGS: &str = r#"{"flush_interval":null,
@@ -183,6 +184,146 @@ async fn clock_set_back_stops_no_write() {
     rows.write(vec![put("a", "2")], SequenceNumber(2)).await.unwrap();
     assert_eq!(rows.get(b"a").await.unwrap(), Some(bytes("2")));
     rows.close().await;
+}
+
+/// The batch of a sequence number: one key changes, one comes, the one before goes.
+fn batch(n: u64) -> Vec<Change> {
+    let gone = bytes(format!("only {}", n - 1));
+    vec![put("every", &n.to_string()), put(&format!("only {n}"), "here"), (gone, None)]
+}
+
+fn state_at(n: u64) -> Vec<(Bytes, Bytes)> {
+    if n == 0 {
+        return Vec::new();
+    }
+    vec![(bytes("every"), bytes(n.to_string())), (bytes(format!("only {n}")), bytes("here"))]
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_crash_at_any_put_the_rows_are_those_of_one_batch() {
+    let mut seen = std::collections::BTreeSet::new();
+    for puts in 0..8 {
+        let store = Arc::new(FaultStore::default());
+        let rows = open(&(Arc::clone(&store) as Arc<dyn ObjectStore>)).await;
+        rows.write(batch(1), SequenceNumber(1)).await.unwrap();
+        store.silent_after(puts);
+        let mut acked = 1;
+        for n in 2..5 {
+            let write = rows.write(batch(n), SequenceNumber(n));
+            match tokio::time::timeout(Duration::from_mins(5), write).await {
+                Ok(result) => result.unwrap(),
+                Err(_elapsed) => break,
+            }
+            acked = n;
+        }
+        drop(rows);
+        let rows = open(&store.inner()).await;
+        let applied = rows.applied().await.unwrap().0;
+        assert!((acked..=acked + 1).contains(&applied), "{acked} acked, {applied} applied");
+        assert_eq!(rows.scan(all_rows(), PAGE).await.unwrap().rows, state_at(applied));
+        rows.write(batch(applied + 1), SequenceNumber(applied + 1)).await.unwrap();
+        assert_eq!(rows.scan(all_rows(), PAGE).await.unwrap().rows, state_at(applied + 1));
+        rows.close().await;
+        seen.insert(applied);
+    }
+    assert_eq!(Vec::from_iter(seen), [1, 2, 3, 4], "crashes fell before, within and after each batch");
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_ends_what_waits_for_a_silent_store() {
+    let store = Arc::new(FaultStore::default());
+    let rows = open(&(Arc::clone(&store) as Arc<dyn ObjectStore>)).await;
+    rows.write(batch(1), SequenceNumber(1)).await.unwrap();
+    store.silent_after(0);
+    let start = Instant::now();
+    let (written, ()) = tokio::join!(rows.write(batch(2), SequenceNumber(2)), rows.close());
+    assert!(written.is_err());
+    assert!(start.elapsed() < CLOSE_GRACE + CLOSE_TIMEOUT);
+    assert!(matches!(rows.get(b"every").await, Err(RowsError::Closed)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn opening_waits_for_a_silent_store_and_ends_when_dropped() {
+    let store = Arc::new(FaultStore::default());
+    store.silent_after(0);
+    let opening = open_slate(Arc::clone(&store) as Arc<dyn ObjectStore>, Path::from("c"), options(NOW_MS));
+    assert!(tokio::time::timeout(Duration::from_hours(1), opening).await.is_err());
+    // What was aborted goes when the runtime gets to it.
+    tokio::task::yield_now().await;
+    assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn four_flushes_a_second_never_wait_for_compaction() {
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let rows = open(&store).await;
+    let mut slowest = Duration::ZERO;
+    for n in 1..=100 {
+        let start = Instant::now();
+        rows.write(batch(n), SequenceNumber(n)).await.unwrap();
+        slowest = slowest.max(start.elapsed());
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    assert_eq!(rows.scan(all_rows(), PAGE).await.unwrap().rows, state_at(100));
+    rows.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn absent_key_is_told_from_a_cache_that_scans_have_washed() {
+    let store = Arc::new(FaultStore::default());
+    let options = SlateOptions { cache: SharedCache::new(MIB), ..options(NOW_MS) };
+    let cache = options.cache.clone();
+    let inner = Arc::clone(&store) as Arc<dyn ObjectStore>;
+    let rows = open_slate(inner, Path::from("c"), options).await.unwrap();
+    let large = (0..4_000).map(|n| (bytes(format!("k{n:05}")), Some(bytes([0; 1_024])))).collect();
+    rows.write(large, SequenceNumber(1)).await.unwrap();
+    assert_eq!(
+        rows.scan(all_rows(), Limits { rows: 4_000, bytes: 8 * MIB }).await.unwrap().rows.len(),
+        4_000
+    );
+    assert!((MIB / 2..=MIB).contains(&cache.bytes()), "{} bytes", cache.bytes());
+    store.silent_after(0);
+    let mut told = 0;
+    for n in 0..100 {
+        let key = format!("k{n:05} not there");
+        let get = tokio::time::timeout(Duration::from_millis(1), rows.get(key.as_bytes()));
+        told += usize::from(matches!(get.await, Ok(Ok(None))));
+    }
+    assert!(told >= 90, "a filter may take a few of 100 keys for present, {told} were told absent");
+    rows.close().await;
+    assert_eq!(cache.bytes(), 0);
+}
+
+/// All objects of a store with their bytes, after some life.
+async fn life(seed: u64) -> Vec<(String, Bytes)> {
+    use futures_util::StreamExt;
+    use object_store::ObjectStoreExt;
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let options = SlateOptions { seed, ..options(NOW_MS) };
+    let rows = open_slate(Arc::clone(&store), Path::from("container-0"), options).await.unwrap();
+    for n in 1..=12 {
+        rows.write(batch(n), SequenceNumber(n)).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(700)).await;
+    }
+    rows.close().await;
+    let objects: Vec<_> = store.list(None).map(|object| object.unwrap().location).collect().await;
+    let mut bytes = Vec::new();
+    for path in objects {
+        bytes.push((path.to_string(), store.get(&path).await.unwrap().bytes().await.unwrap()));
+    }
+    bytes
+}
+
+#[test]
+fn life_of_a_seed_is_the_same_each_time() {
+    let run = |seed| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        runtime.unwrap().block_on(life(seed))
+    };
+    let first = run(1);
+    assert!(first == run(1));
+    assert!(first != run(2));
 }
 
 #[test]
