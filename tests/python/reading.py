@@ -15,14 +15,20 @@ async def next_events(reader):
 
 
 async def collect(reader, events, enough):
-    """Reads into `events`, which other readers may fill too, until `enough()` holds."""
+    """Reads into `events` until `enough()` holds."""
     loop = asyncio.get_running_loop()
-    seen, since = len(events), loop.time()
+    started = loop.time()
     while not enough():
         events.extend(await next_events(reader))
-        if len(events) > seen:
-            seen, since = len(events), loop.time()
-        assert loop.time() - since < STUCK_SECONDS, f"no event follows the {seen} that came"
+        assert loop.time() - started < STUCK_SECONDS * 5, f"only {len(events)} events came"
+
+
+async def wait_for(condition):
+    """Waits until the reading coroutines have made `condition` true."""
+    deadline = asyncio.get_running_loop().time() + STUCK_SECONDS
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline
+        await asyncio.sleep(0.02)
 
 
 async def drain(reader, events):

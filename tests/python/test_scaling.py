@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-from reading import assert_once_and_in_order, collect, drain
+from reading import assert_once_and_in_order, collect, drain, wait_for
 
 KEYS = 50
 PHASES = 3
@@ -54,15 +54,17 @@ async def write_read_and_scale(uri, manager, controller, scope, stream, quota):
     """Two readers follow a writer over a split and a merge; returns what they read and how much was written."""
     group = manager.create_reader_group("group", scope, stream)
     readers = [group.create_reader(f"reader-{number}") for number in (1, 2)]
-    events = []
+    found = [], []  # by each reader
     written = None
 
     def all_read():
-        return written is not None and len(events) >= written
+        return written is not None and sum(map(len, found)) >= written
 
     async with Writer(uri, scope, stream, quota) as writer:
-        reading = [asyncio.ensure_future(collect(reader, events, all_read)) for reader in readers]
+        reading = [asyncio.ensure_future(collect(*pair, all_read)) for pair in zip(readers, found)]
         await writer.quota()
+        # A reader gets segments of another's only when the wheel rebalances, every ten seconds.
+        await wait_for(lambda: all(found))
         for action in (controller.split, controller.merge):
             writer.next_phase()
             await asyncio.to_thread(action, scope, stream, 1)
@@ -72,10 +74,10 @@ async def write_read_and_scale(uri, manager, controller, scope, stream, quota):
     # Sealed, so that every waiting reader comes back and nothing can follow.
     assert await asyncio.to_thread(manager.seal_stream, scope, stream)
     await asyncio.gather(*reading)
-    for reader in readers:
+    for reader, events in zip(readers, found):
         await drain(reader, events)
         reader.reader_offline()
-    return events, written
+    return found[0] + found[1], written
 
 
 def test_each_event_once_and_in_order_over_split_and_merge(uri, manager, controller, scope):
