@@ -1,0 +1,150 @@
+//! One running controller: built from the bottom up, stopped from the top down.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use dhara_stdx::{Clock, Entropy, net};
+use dhara_wire::controller::controller_service_server::ControllerServiceServer;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tracing::{error, info};
+
+use crate::background;
+use crate::config::{ControllerConfig, HostPort};
+use crate::error::StartError;
+use crate::rest;
+use crate::rpc::Rpc;
+use crate::segment_client::WireSegmentClient;
+use crate::service::Service;
+use crate::store::Store;
+use crate::workflow::Engine;
+
+/// A running controller. Dropping the handle stops it without waiting.
+#[derive(Debug)]
+pub struct ControllerHandle {
+    local_addr: SocketAddr,
+    rest_addr: SocketAddr,
+    serving: CancellationToken,
+    working: CancellationToken,
+    servers: TaskTracker,
+    background: TaskTracker,
+    rpc: Rpc,
+    engine: Arc<Engine>,
+}
+
+impl ControllerHandle {
+    /// Address of the gRPC service.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// Address of the REST service.
+    pub fn rest_addr(&self) -> SocketAddr {
+        self.rest_addr
+    }
+
+    /// Stops: no new calls, those under way are answered or cut off by their clients, then the work stops where it
+    /// is. What is unfinished goes on at the next start.
+    ///
+    /// # Cancel safety
+    /// Dropped early: the controller stops all the same, unwatched.
+    pub async fn shutdown(self) {
+        self.serving.cancel();
+        self.working.cancel();
+        self.servers.close();
+        self.servers.wait().await;
+        self.rpc.ended().await;
+        self.engine.ended().await;
+        self.background.close();
+        self.background.wait().await;
+        info!("controller stopped");
+    }
+}
+
+impl Drop for ControllerHandle {
+    fn drop(&mut self) {
+        self.serving.cancel();
+        self.working.cancel();
+    }
+}
+
+/// Starts a controller: takes its ports, prepares the tables, takes up what a crash has left behind, then serves.
+///
+/// # Errors
+/// [`StartError`] if a setting is wrong, a port is taken, or the tables cannot be prepared within half a minute.
+/// # Cancel safety
+/// Dropped early: nothing is left running.
+pub async fn start(
+    config: ControllerConfig,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+) -> Result<ControllerHandle, StartError> {
+    check(&config)?;
+    let (listener, local_addr) = listen(config.listen).await?;
+    let (rest_listener, rest_addr) = listen(config.rest_listen).await?;
+    let hosts = config.store.iter().map(HostPort::to_string);
+    let client = Arc::new(WireSegmentClient::new(hosts, config.container_count));
+    let store = Arc::new(Store::new(client, clock, entropy));
+    store.prepare().await.map_err(|error| StartError::Tables(Box::new(error)))?;
+
+    let (serving, working) = (CancellationToken::new(), CancellationToken::new());
+    let engine = Arc::new(Engine::new(store, working.clone()));
+    let background = TaskTracker::new();
+    background::spawn(&engine, &background, &working, config.sweep_interval);
+    let advertised = HostPort { host: config.advertise_host.clone(), port: local_addr.port() };
+    let call_time_max = config.call_time_max;
+    let rpc = Rpc::new(Arc::new(Service::new(engine.clone(), config, advertised)), call_time_max);
+
+    let servers = TaskTracker::new();
+    servers.spawn(serve_rpc(listener, rpc.clone(), serving.clone()));
+    servers.spawn(serve_rest(rest_listener, serving.clone()));
+    info!(%local_addr, %rest_addr, "controller started");
+    Ok(ControllerHandle { local_addr, rest_addr, serving, working, servers, background, rpc, engine })
+}
+
+fn check(config: &ControllerConfig) -> Result<(), StartError> {
+    let wrong = |setting, value: String| Err(StartError::Setting { setting, value });
+    // Rust clients cut a host name at an underscore.
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-.[]:".contains(c);
+    if config.advertise_host.is_empty() || !config.advertise_host.chars().all(plain) {
+        return wrong("advertise_host", config.advertise_host.clone());
+    }
+    if let Some(store) =
+        config.store.iter().find(|store| store.host.is_empty() || !store.host.chars().all(plain))
+    {
+        return wrong("store", store.to_string());
+    }
+    if config.store.is_empty() {
+        return wrong("store", String::new());
+    }
+    if config.container_count == 0 {
+        return wrong("container_count", String::from("0"));
+    }
+    Ok(())
+}
+
+async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let error = |source| StartError::Listen { address, source };
+    let listener = net::listen(address).await.map_err(error)?;
+    let local = listener.local_addr().map_err(error)?;
+    Ok((listener, local))
+}
+
+async fn serve_rpc(listener: TcpListener, rpc: Rpc, stop: CancellationToken) {
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let service = ControllerServiceServer::new(rpc);
+    let server = Server::builder().serve_with_incoming_shutdown(service, incoming, stop.cancelled_owned());
+    if let Err(error) = server.await {
+        error!(%error, "serving gRPC");
+    }
+}
+
+async fn serve_rest(listener: TcpListener, stop: CancellationToken) {
+    let server = axum::serve(listener, rest::router()).with_graceful_shutdown(stop.cancelled_owned());
+    if let Err(error) = server.await {
+        error!(%error, "serving REST");
+    }
+}

@@ -1,0 +1,251 @@
+//! Workflows: from a durable intent to a state in which the intent is gone.
+//!
+//! Callers write intents; [`Engine`] gives each stream, group, table and scope its turn, and a pass over a thing
+//! carries out every intent found in its rows. A pass is the same whether it follows a call, a failed pass or a
+//! crash: each of its steps may run twice. What is decided comes from `stream`; here it is done.
+
+mod create;
+mod rows;
+mod runner;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dhara_stdx::Retry;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self as streams, StreamExt, TryStreamExt};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, warn};
+
+use crate::record::name::Kind;
+use crate::record::scope::Presence;
+use crate::segment_client::SegmentError;
+use crate::store::{Store, StoreError, WorkItem};
+use crate::stream::StreamState;
+
+pub(crate) use runner::{Runner, Turn};
+
+use rows::Rows;
+
+/// Workflows fail as the store does.
+pub(crate) type Error = StoreError;
+
+/// Most requests that one step has under way at once.
+const PARALLEL_MAX: usize = 64;
+/// Pause after the first failed pass; doubles up to [`PAUSE_MAX`].
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+/// Longest pause between failed passes.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// What a pass leaves behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Nothing that could be done is left.
+    Rest,
+    /// There is more; another pass follows.
+    More,
+}
+
+impl Progress {
+    /// More if either is.
+    fn and(self, other: Self) -> Self {
+        if self == Self::More { self } else { other }
+    }
+}
+
+/// A request to a segment store that has not been sent yet.
+type SegmentRequest<'a, T> = BoxFuture<'a, Result<T, SegmentError>>;
+
+/// Gives every thing its turn.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    store: Arc<Store>,
+    runners: Mutex<BTreeMap<WorkItem, Arc<Runner>>>,
+    recovered: watch::Sender<bool>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Engine {
+    /// An engine whose tasks end when `stop` is cancelled.
+    pub(crate) fn new(store: Arc<Store>, stop: CancellationToken) -> Self {
+        let recovered = watch::Sender::new(false);
+        Self { store, runners: Mutex::default(), recovered, tasks: TaskTracker::new(), stop }
+    }
+
+    /// The tables.
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// The runner of a thing.
+    pub(crate) fn runner(&self, item: &WorkItem) -> Arc<Runner> {
+        let mut runners = self.runners.lock();
+        if let Some(runner) = runners.get(item) {
+            return runner.clone();
+        }
+        let runner = Arc::new(Runner::new(item.clone()));
+        runners.insert(item.clone(), runner.clone());
+        runner
+    }
+
+    /// Asks for a turn of a thing whose intent has been written.
+    pub(crate) fn ask(self: &Arc<Self>, runner: &Arc<Runner>) -> Turn {
+        let (turn, start) = runner.ask();
+        if start {
+            let (engine, runner) = (self.clone(), runner.clone());
+            self.tasks.spawn(async move {
+                let stop = engine.stop.clone();
+                // The end comes first: a thing that always has work would otherwise keep the process alive.
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => runner.abandon(),
+                    () = engine.run(&runner) => {}
+                }
+            });
+        }
+        turn
+    }
+
+    /// Asks for a turn and waits until it is over.
+    ///
+    /// # Cancel safety
+    /// Dropped early: the turn goes on.
+    pub(crate) async fn turn(self: &Arc<Self>, item: &WorkItem) {
+        let runner = self.runner(item);
+        let turn = self.ask(&runner);
+        runner.wait(turn).await;
+    }
+
+    /// Learns from its rows what is under way with a thing that this process may not have begun.
+    pub(crate) async fn learn(&self, item: &WorkItem) -> Result<(), Error> {
+        if item.kind != Kind::Stream {
+            return Ok(());
+        }
+        let opened = match self.store.open(&item.scope, &item.name).await {
+            Ok(opened) => opened,
+            Err(StoreError::NotFound(_) | StoreError::NotReady) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let runner = self.runner(item);
+        for transaction in opened.table.sweep().await?.transactions {
+            runner.note(transaction);
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is unfinished with a thing.
+    pub(crate) async fn is_at_rest(&self, item: &WorkItem) -> Result<bool, Error> {
+        if item.kind != Kind::Stream {
+            return Ok(true);
+        }
+        if self.runner(item).has_transactions() {
+            return Ok(false);
+        }
+        match self.store.open(&item.scope, &item.name).await {
+            Ok(opened) => Ok(matches!(opened.head.row.state, StreamState::Active | StreamState::Sealed)),
+            Err(StoreError::NotFound(_)) => Ok(true),
+            Err(StoreError::NotReady) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Says that everything left behind by a crash is known, so that workflows may choose among it.
+    pub(crate) fn set_recovered(&self) {
+        self.recovered.send_replace(true);
+    }
+
+    /// Waits for the tasks to end after `stop`.
+    pub(crate) async fn ended(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// Passes over a thing until its work is done and nobody has asked for more.
+    async fn run(self: &Arc<Self>, runner: &Arc<Runner>) {
+        let mut recovered = self.recovered.subscribe();
+        // The sender lives in this very engine, so it is never gone.
+        drop(recovered.wait_for(|recovered| *recovered).await);
+        let mut pause = PAUSE_MIN;
+        loop {
+            let turn = runner.asked();
+            match self.pass(runner).await {
+                Ok(Progress::More) => pause = PAUSE_MIN,
+                Ok(Progress::Rest) => {
+                    pause = PAUSE_MIN;
+                    if !runner.finish(turn) {
+                        break;
+                    }
+                }
+                Err(error) if error.retry() == Retry::Never => {
+                    let item = &runner.item;
+                    warn!(scope = item.scope, name = item.name, %error, "workflow cannot go on");
+                    if !runner.finish(turn) {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    let item = &runner.item;
+                    debug!(scope = item.scope, name = item.name, %error, "workflow pass failed");
+                    if !error.is_conflict() {
+                        sleep(pause).await;
+                        pause = (pause * 2).min(PAUSE_MAX);
+                    }
+                }
+            }
+        }
+        self.retire(runner);
+    }
+
+    /// Drops a runner that knows nothing.
+    fn retire(&self, runner: &Arc<Runner>) {
+        let mut runners = self.runners.lock();
+        // Two references, the map's and the caller's: nobody else is about to use it.
+        if Arc::strong_count(runner) <= 2 && runner.is_idle() {
+            runners.remove(&runner.item);
+        }
+    }
+
+    /// One pass over one thing.
+    async fn pass(self: &Arc<Self>, runner: &Arc<Runner>) -> Result<Progress, Error> {
+        let WorkItem { kind, scope, name } = &runner.item;
+        match kind {
+            Kind::Stream => self.pass_stream(runner, scope, name).await,
+            Kind::Group | Kind::Table | Kind::Scope => Ok(Progress::Rest),
+        }
+    }
+
+    async fn pass_stream(
+        self: &Arc<Self>,
+        runner: &Arc<Runner>,
+        scope: &str,
+        stream: &str,
+    ) -> Result<Progress, Error> {
+        let Some(found) = self.store.find_stream(scope, stream).await? else {
+            runner.clear();
+            return Ok(Progress::Rest);
+        };
+        if found.row.presence == Presence::Leaving {
+            return Ok(Progress::Rest);
+        }
+        let table = self.store.stream_table(scope, stream, found.row.id);
+        let rows = match Rows::read(&table).await {
+            Err(error) if error.is_missing() => None,
+            other => other?,
+        };
+        match rows {
+            Some(rows) if rows.head.row.state != StreamState::Creating => Ok(Progress::Rest),
+            _ => self.create(&table, &found.row).await,
+        }
+    }
+
+    /// Runs requests to segment stores side by side, up to a limit, until one fails.
+    async fn each<T: Send>(&self, requests: Vec<SegmentRequest<'_, T>>) -> Result<Vec<T>, Error> {
+        Ok(streams::iter(requests).buffered(PARALLEL_MAX).try_collect().await?)
+    }
+}
