@@ -181,7 +181,7 @@ impl RawConnection {
             Self::over(socket, config).await
         };
         let (connection, serve) =
-            timeout(limit, connected).await.map_err(|_| ConnectError::Slow { limit })??;
+            timeout(limit, connected).await.map_err(|_elapsed| ConnectError::Slow { limit })??;
         // Not a stray: it ends with the last handle or with the connection, whichever is first.
         drop(tokio::spawn(serve));
         Ok(connection)

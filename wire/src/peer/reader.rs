@@ -145,8 +145,9 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// Dropped early: nothing is lost, the next call goes on where this one was.
     pub async fn next(&mut self) -> Result<Option<Frame>, ReadError> {
         loop {
-            if let Some(frame) = self.try_next()? {
-                return Ok(Some(frame));
+            let ready = self.try_next()?;
+            if ready.is_some() {
+                return Ok(ready);
             }
             if self.large.is_none()
                 && let Some(header) = self.header()?

@@ -34,7 +34,9 @@ fn info(segment: &str) -> GetStreamSegmentInfo {
 
 fn encoded(commands: &[Command]) -> Vec<u8> {
     let mut out = BytesMut::new();
-    commands.iter().for_each(|command| command.encode(&mut out));
+    for command in commands {
+        command.encode(&mut out);
+    }
     out.to_vec()
 }
 
@@ -45,10 +47,11 @@ fn reader(source: DuplexStream, budget: Option<ByteBudget>) -> FrameReader<Duple
 /// Reads frames to the end.
 async fn read_all(reader: &mut FrameReader<DuplexStream>) -> Result<Vec<Command>, ReadError> {
     let mut commands = Vec::new();
-    while let Some(frame) = reader.next().await? {
+    loop {
+        let next = reader.next().await?;
+        let Some(frame) = next else { return Ok(commands) };
         commands.push(frame.command().unwrap());
     }
-    Ok(commands)
 }
 
 /// A server's side of the handshake.
@@ -122,7 +125,7 @@ async fn large_frame_waits_for_its_permit_and_a_small_one_does_not() {
     let mut reader = reader(far, Some(budget.clone()));
     near.write_all(&encoded(&[block(10), block(200 * KIB)])).await.unwrap();
     assert!(reader.next().await.unwrap().unwrap().permit.is_none());
-    let mut waiting = tokio_test_pending(&mut reader).await;
+    let mut waiting = poll_a_while(&mut reader).await;
     assert!(waiting.is_none());
     // Dropping `next` has not lost the place in line.
     assert!(budget.try_acquire(1).is_none());
@@ -132,7 +135,7 @@ async fn large_frame_waits_for_its_permit_and_a_small_one_does_not() {
 }
 
 /// Polls `next` for a while; `None` if no frame came.
-async fn tokio_test_pending(reader: &mut FrameReader<DuplexStream>) -> Option<Frame> {
+async fn poll_a_while(reader: &mut FrameReader<DuplexStream>) -> Option<Frame> {
     for _ in 0..10 {
         let mut next = std::pin::pin!(reader.next());
         let polled =
@@ -204,7 +207,9 @@ async fn writer_sends_the_same_bytes_with_and_without_copying() {
     let (near, mut far) = duplex(777);
     let writing = tokio::spawn(async move {
         let mut writer = FrameWriter::new(near);
-        commands.iter().for_each(|command| writer.push(command));
+        for command in &commands {
+            writer.push(command);
+        }
         writer.push_bytes(Bytes::from(vec![4; 5000]));
         writer.push_bytes(Bytes::from_static(&[5]));
         let queued = writer.queued_bytes();
