@@ -21,6 +21,7 @@ mod slate;
 mod store;
 
 use bytes::Bytes;
+use dhara_stdx::Retry;
 use parking_lot::RwLock;
 use std::collections::btree_map::BTreeMap;
 use std::ops::Range;
@@ -139,13 +140,24 @@ pub enum IndexError {
 impl IndexError {
     /// Whether a later owner has taken over.
     pub fn is_fenced(&self) -> bool {
-        matches!(
-            self,
-            Self::Open(RowsError::Fenced)
-                | Self::Get(RowsError::Fenced)
-                | Self::Scan(RowsError::Fenced)
-                | Self::Flush { source: RowsError::Fenced, .. }
-        )
+        matches!(self.rows_error(), RowsError::Fenced)
+    }
+
+    /// What the caller may do; never a second flush, whatever this says.
+    pub fn retry(&self) -> Retry {
+        match (self, self.rows_error()) {
+            (_, RowsError::Fenced | RowsError::Closed | RowsError::Malformed { .. }) => Retry::Never,
+            (Self::Flush { .. }, RowsError::Store { .. }) => Retry::Unknown,
+            (_, RowsError::Store { .. }) => Retry::Safe,
+        }
+    }
+
+    fn rows_error(&self) -> &RowsError {
+        match self {
+            Self::Open(source) | Self::Get(source) | Self::Scan(source) | Self::Flush { source, .. } => {
+                source
+            }
+        }
     }
 }
 
@@ -207,9 +219,10 @@ impl Index {
         self.shared.state.read().generation
     }
 
-    /// Returns the first rows of `range` as of one moment of the call: at most `limit_rows`
-    /// ([`SCAN_ROWS_MAX`] if that is less) and `limit_bytes`, but one row whatever its size. A page may be
-    /// empty and still have a `next`.
+    /// Returns the first rows of `range`: at most `limit_rows` ([`SCAN_ROWS_MAX`] if that is less) and
+    /// `limit_bytes`, but one row whatever its size. A page is empty only where the range is exhausted.
+    ///
+    /// The rows of a page are those of one moment of the call, whatever is applied or flushed meanwhile.
     ///
     /// # Errors
     /// [`IndexError::Scan`] if the rows cannot answer.
@@ -217,22 +230,37 @@ impl Index {
     /// Changes nothing.
     pub async fn scan(
         &self,
-        range: Range<Bytes>,
+        mut range: Range<Bytes>,
         limit_rows: usize,
         limit_bytes: usize,
     ) -> Result<Page, IndexError> {
-        let limits = Limits { rows: limit_rows.clamp(1, SCAN_ROWS_MAX), bytes: limit_bytes };
+        let limit_rows = limit_rows.clamp(1, SCAN_ROWS_MAX);
+        let mut look_rows = limit_rows;
+        loop {
+            let look = Limits { rows: look_rows, bytes: limit_bytes };
+            let page = self.look(range.clone(), look, limit_rows).await?;
+            match page.next {
+                // All that was seen is deleted, so more of the same is likely.
+                Some(next) if page.rows.is_empty() => range.start = next,
+                _ => return Ok(page),
+            }
+            look_rows = look_rows.saturating_mul(4).min(SCAN_ROWS_MAX);
+        }
+    }
+
+    /// Looks at no more than `look` of each layer, all as of one moment.
+    async fn look(&self, range: Range<Bytes>, look: Limits, limit_rows: usize) -> Result<Page, IndexError> {
         loop {
             let (active, frozen, generation) = {
                 let state = self.shared.state.read();
-                (state.active.slice(range.clone(), limits.rows), state.frozen.clone(), state.generation)
+                (state.active.slice(range.clone(), look.rows), state.frozen.clone(), state.generation)
             };
-            let below = self.shared.rows.scan(range.clone(), limits).await.map_err(IndexError::Scan)?;
+            let below = self.shared.rows.scan(range.clone(), look).await.map_err(IndexError::Scan)?;
             // Changes of `frozen` may be in `below` already and are the same. Those of a flush that was
             // frozen since are later than `active` was copied, so look again.
             if self.generation() == generation {
-                let frozen =
-                    frozen.map(|frozen| frozen.slice(range.clone(), limits.rows)).unwrap_or_default();
+                let frozen = frozen.map(|frozen| frozen.slice(range, look.rows)).unwrap_or_default();
+                let limits = Limits { rows: limit_rows, bytes: look.bytes };
                 return Ok(merge(limits, below, frozen, active));
             }
         }

@@ -7,6 +7,7 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use dhara_stdx::Retry;
 use std::ops::Range;
 
 use crate::types::SequenceNumber;
@@ -26,8 +27,7 @@ pub struct Limits {
 /// A part of a scan, in ascending order of keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// Keys with their values; may be empty although [`Self::next`] goes on, where all that was seen is
-    /// deleted.
+    /// Keys with their values; empty only where the range is exhausted.
     pub rows: Vec<(Bytes, Bytes)>,
     /// Where the next page starts (inclusive); `None` where the range is exhausted.
     pub next: Option<Bytes>,
@@ -108,6 +108,16 @@ pub enum RowsError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+impl RowsError {
+    /// What the caller may do. A read may always be made again; of a write nobody knows.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Fenced | Self::Closed | Self::Malformed { .. } => Retry::Never,
+            Self::Store { .. } => Retry::Unknown,
+        }
+    }
 }
 
 /// Gathers a page row by row and says when its limits are met.

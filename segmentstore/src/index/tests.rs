@@ -185,9 +185,11 @@ impl World {
             let page = now(self.index.scan(rest.clone(), limit_rows, limit_bytes)).unwrap();
             let bytes: usize = page.rows.iter().map(|(key, value)| key.len() + value.len()).sum();
             prop_assert!(page.rows.len() <= limit_rows && (bytes <= limit_bytes || page.rows.len() == 1));
+            let last_len = page.rows.len();
             seen.extend(page.rows);
             let Some(next) = page.next else { break };
             prop_assert!(next > rest.start, "each page gets further");
+            prop_assert!(last_len > 0, "only the last page may be empty");
             rest.start = next;
         }
         prop_assert_eq!(seen, expected);
@@ -352,4 +354,34 @@ async fn generation_tells_that_a_looked_up_value_may_be_old() {
     flush_as_of(&index, 1).await;
     assert_eq!(index.peek(&key(1)), Peek::Unknown);
     assert_ne!(index.generation(), generation);
+}
+
+#[test]
+fn page_after_many_tombstones_is_not_empty() {
+    let index = now(Index::open(MemoryDisk::default().open())).unwrap();
+    let rows = (0..200).map(|n| Row::put(key(n), value(1)));
+    index.apply(rows, SequenceNumber(1));
+    now(index.flush(index.freeze([], SequenceNumber(1)).unwrap())).unwrap();
+    index.apply((0..199).map(|n| Row::gone(key(n))), SequenceNumber(2));
+    let page = now(index.scan(all(), 1, usize::MAX)).unwrap();
+    assert_eq!(page, Page { rows: vec![(key(199), value(1))], next: None });
+}
+
+#[test]
+fn failed_flush_is_unknown_and_a_failed_read_may_be_made_again() {
+    let disk = MemoryDisk::default();
+    let index = now(Index::open(disk.open())).unwrap();
+    index.apply([Row::put(key(1), value(1))], SequenceNumber(1));
+    disk.fail_next_write(WriteFault::AnswerLost);
+    let error = now(index.flush(index.freeze([], SequenceNumber(1)).unwrap())).unwrap_err();
+    assert_eq!((error.retry(), error.is_fenced()), (Retry::Unknown, false));
+    let later = now(Index::open(disk.open())).unwrap();
+    assert_eq!(later.applied(), SequenceNumber(1));
+    assert!(later.epoch() > index.epoch());
+    let index = now(Index::open(disk.open())).unwrap();
+    later.apply([Row::put(key(1), value(2))], SequenceNumber(2));
+    let error = now(later.flush(later.freeze([], SequenceNumber(2)).unwrap())).unwrap_err();
+    assert_eq!((error.retry(), error.is_fenced()), (Retry::Never, true));
+    now(index.close());
+    assert_eq!(now(index.get(&key(1))).unwrap_err().retry(), Retry::Never);
 }
