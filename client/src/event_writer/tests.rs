@@ -1,0 +1,1 @@
+//! The writer's state against a server in miniature.
