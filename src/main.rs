@@ -1,3 +1,29 @@
 //! The one binary: servers and command line.
 
-fn main() {}
+mod cli;
+mod config;
+mod standalone;
+
+use clap::Parser;
+use std::io::Write;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody is left to tell if standard error is gone too.
+            drop(writeln!(std::io::stderr(), "dhara: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<()> {
+    let cli = cli::Cli::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let done = runtime.block_on(cli.run());
+    // A task blocked on standard input would hold the process until the next line.
+    runtime.shutdown_background();
+    Ok(done?)
+}
