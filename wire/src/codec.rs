@@ -2,6 +2,7 @@
 //!
 //! Decoding never panics and never allocates more than the bytes it was given.
 
+use crate::limits::LIST_ELEMENTS_MAX;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 /// Why bytes could not be decoded.
@@ -93,6 +94,9 @@ impl Reader {
 
 /// A value with one encoding in the protocol.
 pub trait Wire: Sized {
+    /// No encoding is shorter.
+    const BYTES_MIN: usize = 1;
+
     /// Appends the encoding of `self` to `out`.
     fn put(&self, out: &mut BytesMut);
     /// Reads a value.
@@ -132,6 +136,8 @@ impl Wire for i32 {
 }
 
 impl Wire for i64 {
+    const BYTES_MIN: usize = 8;
+
     fn put(&self, out: &mut BytesMut) {
         out.put_i64(*self);
     }
@@ -199,6 +205,8 @@ impl Wire for Rest {
 }
 
 impl Wire for String {
+    const BYTES_MIN: usize = 2;
+
     fn put(&self, out: &mut BytesMut) {
         put_text(self, out);
     }
@@ -217,9 +225,12 @@ impl<T: Wire> Wire for Vec<T> {
         }
     }
     fn get(from: &mut Reader) -> Result<Self, DecodeError> {
-        // Every element takes at least one byte, so the count cannot exceed what is left.
-        let count = from.length()?;
-        let mut items = Self::with_capacity(count.min(1024));
+        let length = i32::get(from)?;
+        // What a list takes in memory is bounded by what came, whatever count stands before it.
+        let max = (from.remaining() / T::BYTES_MIN).min(LIST_ELEMENTS_MAX);
+        let count = usize::try_from(length).ok().filter(|count| *count <= max);
+        let count = count.ok_or(DecodeError::Length { length: i64::from(length), max })?;
+        let mut items = Self::with_capacity(count);
         for _ in 0..count {
             items.push(T::get(from)?);
         }

@@ -8,6 +8,8 @@ pub const PAYLOAD_BYTES_MAX: usize = FRAME_BYTES_MAX - 8;
 pub const REPLY_PAYLOAD_BYTES_MAX: usize = 0x00ff_ffff;
 /// Largest event payload that goes into one append, bytes.
 pub const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Most elements of a list in a command; the smallest entries of a full table update are fewer.
+pub const LIST_ELEMENTS_MAX: usize = 1 << 20;
 /// Newest wire version; announced in Hello.
 pub const WIRE_VERSION: i32 = 17;
 /// Oldest wire version still understood.

@@ -9,6 +9,8 @@
 //! Wire version 17 of Pravega's segment store protocol (`WireCommands`).
 
 mod parts;
+#[cfg(test)]
+mod tests;
 
 pub use parts::{
     AttributeUpdate, AttributeUpdateType, ChunkInfo, Event, IteratorArgs, MergedSource, TableEntry, TableKey,
@@ -169,6 +171,17 @@ macro_rules! commands {
                 }
             }
         )*
+
+        /// Any command with any fields.
+        #[cfg(test)]
+        pub(crate) fn any_command() -> impl proptest::strategy::Strategy<Value = Command> {
+            use proptest::strategy::{Just, Strategy};
+            proptest::strategy::Union::new([$(
+                (Just(()), $( <$type as tests::AnyValue>::any_value(), )*)
+                    .prop_map(|((), $( $field, )*)| Command::from($name { $( $field ),* }))
+                    .boxed(),
+            )*])
+        }
 
         /// Every code of the protocol with its name and direction, in table order.
         pub const TABLE: &[(i32, &str, Direction)] = &[ $( ($code, stringify!($name), Direction::$direction), )* ];

@@ -32,6 +32,8 @@ pub struct TableKey {
 }
 
 impl Wire for TableKey {
+    const BYTES_MIN: usize = 8;
+
     fn put(&self, out: &mut BytesMut) {
         put_length(4 + self.key.len() + 8, out);
         put_length(self.key.len(), out);
@@ -61,6 +63,8 @@ pub struct TableEntry {
 }
 
 impl Wire for TableEntry {
+    const BYTES_MIN: usize = 16;
+
     fn put(&self, out: &mut BytesMut) {
         self.key.put(out);
         put_length(4 + self.value.len(), out);
@@ -135,6 +139,8 @@ pub struct AttributeUpdate {
 }
 
 impl Wire for AttributeUpdate {
+    const BYTES_MIN: usize = 33;
+
     fn put(&self, out: &mut BytesMut) {
         self.attribute_id.put(out);
         let update_type: i8 = match self.update_type {
@@ -172,6 +178,8 @@ pub struct MergedSource {
 }
 
 impl Wire for MergedSource {
+    const BYTES_MIN: usize = 10;
+
     fn put(&self, out: &mut BytesMut) {
         self.source.put(out);
         self.new_target_write_offset.put(out);
@@ -197,6 +205,8 @@ pub struct ChunkInfo {
 }
 
 impl Wire for ChunkInfo {
+    const BYTES_MIN: usize = 27;
+
     fn put(&self, out: &mut BytesMut) {
         self.length_in_metadata.put(out);
         self.length_in_storage.put(out);
