@@ -9,6 +9,9 @@ pub const TAGS_MAX: usize = 127;
 /// Most characters a tag may have.
 pub const TAG_CHARS_MAX: usize = 255;
 
+/// Most segments a stream may have at once: all of them fit into one reply of the controller and one row of its tables.
+pub const SEGMENTS_MAX: u32 = 10_000;
+
 /// Raw scaling policy type of the wire: a fixed number of segments.
 pub const SCALE_FIXED: i32 = 0;
 /// Raw scaling policy type of the wire: kilobytes per second.
@@ -86,8 +89,8 @@ pub enum ConfigError {
     /// The scaling policy's type is none of the three.
     #[error("reading scaling policy type {0}")]
     ScaleType(i32),
-    /// There must be at least one segment.
-    #[error("configuring {0} segments")]
+    /// There must be at least one segment, and no more than [`SEGMENTS_MAX`].
+    #[error("configuring {0} segments, maximum {SEGMENTS_MAX}")]
     Segments(i32),
     /// An automatic policy needs a positive rate and a factor that is not negative.
     #[error("configuring scaling at rate {rate} with factor {factor}")]
@@ -128,8 +131,8 @@ impl ScalingPolicy {
     /// # Errors
     /// [`ConfigError`] if a number makes no sense for the type.
     pub fn from_raw(scale_type: i32, rate: i32, factor: i32, segments_min: i32) -> Result<Self, ConfigError> {
-        let positive = u32::try_from(segments_min).ok().filter(|count| *count > 0);
-        let segments_min = positive.ok_or(ConfigError::Segments(segments_min))?;
+        let allowed = u32::try_from(segments_min).ok().filter(|count| (1..=SEGMENTS_MAX).contains(count));
+        let segments_min = allowed.ok_or(ConfigError::Segments(segments_min))?;
         let by_rate = || {
             let sensible = rate > 0 && factor >= 0;
             sensible
@@ -255,6 +258,7 @@ mod tests {
         assert_eq!(read(SCALE_FIXED, 0, 0, 3), Ok(ScalingPolicy::fixed(3)));
         assert_eq!(read(SCALE_FIXED, 0, 0, 0), Err(ConfigError::Segments(0)));
         assert_eq!(read(SCALE_FIXED, 0, 0, -1), Err(ConfigError::Segments(-1)));
+        assert_eq!(read(SCALE_FIXED, 0, 0, 10_001), Err(ConfigError::Segments(10_001)));
         assert_eq!(read(SCALE_BY_EVENTS, 0, 2, 1), Err(ConfigError::Rate { rate: 0, factor: 2 }));
         assert_eq!(read(SCALE_BY_EVENTS, 5, -1, 1), Err(ConfigError::Rate { rate: 5, factor: -1 }));
         let policy = RatePolicy { rate: 5, factor: 0, segments_min: 1 };

@@ -3,7 +3,7 @@
 //! A scale is decided once, at submission: the [`Transition`] holds ids and ranges of the new segments, so every
 //! repetition of the workflow creates and seals the same ones.
 
-use super::super::config::ScalingPolicy;
+use super::super::config::{SEGMENTS_MAX, ScalingPolicy};
 use super::super::segment::{KeyRange, Segment, SegmentId, union};
 use super::super::state::StreamState;
 use super::{EpochRecord, Exhausted, numbered};
@@ -86,6 +86,12 @@ pub enum ScaleError {
         /// The policy's minimum.
         min: u32,
     },
+    /// More segments than a stream may have would be there.
+    #[error("scaling to {count} segments, maximum {SEGMENTS_MAX}")]
+    TooMany {
+        /// Number of segments after the scale.
+        count: usize,
+    },
     /// Another scale is pending.
     #[error("scaling while a scale from epoch {active_epoch} is pending")]
     Pending {
@@ -127,7 +133,9 @@ impl ScaleError {
     pub fn refusal(&self) -> ScaleRefusal {
         match self {
             Self::NotActive(_) | Self::BelowMinimum { .. } => ScaleRefusal::PreconditionFailed,
-            Self::Empty { .. } | Self::DuplicateRange { .. } => ScaleRefusal::InvalidArgument,
+            Self::Empty { .. } | Self::DuplicateRange { .. } | Self::TooMany { .. } => {
+                ScaleRefusal::InvalidArgument
+            }
             Self::InvalidRange { .. }
             | Self::DuplicateSegment(_)
             | Self::NotCovering
@@ -163,6 +171,9 @@ pub fn submit(
     let count = active.segments.len() - request.seal.len() + ranges.len();
     if usize::try_from(terms.segments_min).is_ok_and(|min| count < min) {
         return Err(ScaleError::BelowMinimum { count, min: terms.segments_min });
+    }
+    if usize::try_from(SEGMENTS_MAX).is_ok_and(|max| max < count) {
+        return Err(ScaleError::TooMany { count });
     }
     Ok(Transition::new(active, request.seal.clone(), &ranges, terms.origin, terms.now_ms)?)
 }

@@ -229,6 +229,15 @@ fn scale_below_the_minimum_is_refused() {
 }
 
 #[test]
+fn scale_above_the_maximum_is_refused() {
+    let history = History::new(1, 0);
+    let part = |index| KeyRange::equal_part(index, 10_001);
+    let ranges: Vec<(f64, f64)> = (0..10_001).map(|index| (part(index).low(), part(index).high())).collect();
+    let error = submit(&history, &[id(0, 0)], &ranges).unwrap_err();
+    assert_eq!(error, ScaleError::TooMany { count: 10_001 });
+}
+
+#[test]
 fn pending_scale_answers_its_own_request_and_refuses_others() {
     let history = History::new(2, 0);
     let pending = submit(&history, &[id(0, 0)], &[(0.0, 0.25), (0.25, 0.5)]).unwrap();

@@ -133,6 +133,20 @@ fn lower_bound_of_readers_around_a_merge_is_where_the_last_one_stands() {
     assert_eq!(lower_bound(&[]), None);
 }
 
+#[test]
+fn lower_bound_of_cuts_that_no_reader_makes_is_valid_too() {
+    let mut history = History::new(2, 0);
+    history.change(&Change::Scale { at: 0, count: 2, bounds: vec![] });
+    history.change(&Change::Scale { at: 0, count: 1, bounds: vec![0.5] });
+    let epochs = Epochs::new(&history.epochs);
+    let check = |entries: &[_]| StreamCut(entries.iter().copied().collect()).check(epochs).unwrap();
+    // The upper half is past the merge that the lower half has not reached.
+    let torn = check(&[(id(0, 0), 5), (id(2, 3), 0)]);
+    let bound = lower_bound(&[check(&[(id(1, 2), 7)]), torn]).unwrap().to_cut();
+    assert_eq!(bound, StreamCut([(id(0, 0), 5), (id(1, 2), FUTURE)].into()));
+    assert!(bound.check(epochs).is_ok());
+}
+
 proptest! {
     /// Invariant 43: unless it lags beyond the maximum, a subscriber is never passed.
     #[test]
