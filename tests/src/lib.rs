@@ -3,5 +3,6 @@
 //! The library holds what several test files share; none of it knows a type of the server. It speaks to a running
 //! `dhara` as any stranger would: by the segment store protocol, by gRPC, by signals.
 
+pub mod crash;
 pub mod replay;
 pub mod server;

@@ -260,7 +260,6 @@ fn files_and_rooms_stay_small() {
 
 #[test]
 fn no_word_of_unfinished_work_stays() {
-    // Only as whole words and as written; the second list in any case.
     let exact = [
         concat!("to", "do!"),
         concat!("unimple", "mented!"),
@@ -268,13 +267,18 @@ fn no_word_of_unfinished_work_stays() {
         concat!("XX", "X"),
         concat!("HA", "CK"),
     ];
+    // In comments and pages only, in any case: one of them is a fair name for a variable.
     let spoken = [concat!("st", "ub"), concat!("for", " now"), concat!("place", "holder")];
     let mut offences = Vec::new();
     for source in sources().iter().filter(|source| matches!(source.ending(), "rs" | "md" | "sh" | "toml")) {
         for (at, line) in source.text.lines().enumerate() {
-            let lower = line.to_lowercase();
+            let prose = match (source.ending(), line.split_once("//")) {
+                ("md", _) => line.to_lowercase(),
+                (_, Some((_, comment))) => comment.to_lowercase(),
+                _ => String::new(),
+            };
             let found = exact.iter().find(|word| has_word(line, word));
-            if let Some(word) = found.or_else(|| spoken.iter().find(|word| has_word(&lower, word))) {
+            if let Some(word) = found.or_else(|| spoken.iter().find(|word| has_word(&prose, word))) {
                 offences.push(format!("{}:{}: {word}", source.name, at + 1));
             }
         }

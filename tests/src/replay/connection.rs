@@ -91,6 +91,12 @@ impl Connection {
         self.seen.get(self.position - 1).cloned()
     }
 
+    /// Forgets the events handed out so far; none of them can be seen again.
+    pub fn forget(&mut self) {
+        self.seen.drain(..self.position);
+        self.position = 0;
+    }
+
     /// Sends bytes. That the peer closed meanwhile is no error: the next event tells.
     ///
     /// # Errors
