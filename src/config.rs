@@ -28,7 +28,7 @@ pub(crate) struct Config {
     /// `127.0.0.1` if that is unspecified.
     pub(crate) advertise: String,
     /// Number of containers, `1..=512`. Fixed when the data folder is made; a later start must give the same number.
-    /// Default 4.
+    /// Default 1: merges never cross containers, and one admits more than a small machine's clients send.
     pub(crate) containers: u16,
     /// Most bytes that the log may take on disk before appends are refused, at least 256 MiB. Default 16 GiB.
     pub(crate) log_budget: ByteSize,
@@ -110,7 +110,7 @@ impl Config {
             listen_store: given.listen_store.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 12345))),
             listen_rest: given.listen_rest.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 10080))),
             advertise: given.advertise.unwrap_or_else(|| advertised_host(listen_controller.ip())),
-            containers: given.containers.unwrap_or(4),
+            containers: given.containers.unwrap_or(1),
             log_budget: given.log_budget.unwrap_or(ByteSize::gib(16)),
         };
         config.check()?;
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(
             config.describe(),
             "data=./dhara-data listen-controller=127.0.0.1:9090 listen-store=127.0.0.1:12345 \
-             listen-rest=127.0.0.1:10080 advertise=127.0.0.1 containers=4 log-budget=16GiB"
+             listen-rest=127.0.0.1:10080 advertise=127.0.0.1 containers=1 log-budget=16GiB"
         );
     }
 

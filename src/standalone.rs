@@ -5,13 +5,20 @@
 
 use crate::cli::CliError;
 use crate::config::Config;
+use dhara_controller::{ControllerConfig, HostPort};
+use dhara_segmentstore::store::{Seams, SegmentStore, StoreConfig};
+use dhara_stdx::clock::SystemClock;
+use dhara_stdx::disk::RealDisk;
+use dhara_stdx::entropy::SystemEntropy;
+use std::error::Error;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{error, info};
 
 /// Where a server that is ready can be reached.
 #[derive(Clone, Debug)]
@@ -47,22 +54,71 @@ pub(crate) async fn run(config: Config) -> Result<(), CliError> {
     info!(config = config.describe(), "starting");
     let mut terminate = signal(SignalKind::terminate()).map_err(server_error)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(server_error)?;
-    let ready = Ready {
+    let seams = Seams {
+        disk: Arc::new(RealDisk),
+        clock: SystemClock::handle(),
+        entropy: SystemEntropy::handle().map_err(server_error)?,
+    };
+    let store = SegmentStore::start(&store_config(&config), seams.clone()).await.map_err(server_error)?;
+    let at_store = HostPort { host: config.advertise.clone(), port: store.local_addr().port() };
+    let controller_config = ControllerConfig {
+        listen: config.listen_controller,
+        rest_listen: config.listen_rest,
+        advertise_host: config.advertise.clone(),
+        ..ControllerConfig::local(at_store, config.containers)
+    };
+    let started_controller =
+        dhara_controller::start(controller_config, Arc::clone(&seams.clock), Arc::clone(&seams.entropy)).await;
+    let controller = match started_controller {
+        Ok(controller) => controller,
+        Err(error) => {
+            store.stop().await;
+            return Err(server_error(error));
+        }
+    };
+    announce(&Ready {
         advertise: &config.advertise,
-        controller: config.listen_controller,
-        store: config.listen_store,
-        rest: config.listen_rest,
+        controller: controller.local_addr(),
+        store: store.local_addr(),
+        rest: controller.rest_addr(),
         data: &config.data,
         within: started.elapsed(),
-    };
-    announce(&ready)?;
-    // Either ends the server; neither repeats often enough to starve the other.
-    tokio::select! {
+    })?;
+    // Each of these ends the server; none repeats often enough to starve another.
+    let failed = tokio::select! {
         biased;
-        _ = terminate.recv() => info!("stopping on SIGTERM"),
-        _ = interrupt.recv() => info!("stopping on SIGINT"),
+        why = store.failed() => {
+            error!(why, "the segment store cannot go on");
+            Some(why)
+        }
+        _ = terminate.recv() => {
+            info!("stopping on SIGTERM");
+            None
+        }
+        _ = interrupt.recv() => {
+            info!("stopping on SIGINT");
+            None
+        }
+    };
+    controller.shutdown().await;
+    store.stop().await;
+    info!("stopped");
+    failed.map_or(Ok(()), |why| Err(CliError::Server(why)))
+}
+
+fn store_config(config: &Config) -> StoreConfig {
+    /// Bytes of index blocks kept in memory.
+    const INDEX_CACHE_BYTES: usize = 256 << 20;
+    /// Connections at one time, if the limit of open files allows them.
+    const CONNECTIONS_MAX: usize = 50_000;
+    StoreConfig {
+        data: config.data.clone(),
+        listen: config.listen_store,
+        containers: config.containers,
+        log_budget_bytes: config.log_budget.bytes(),
+        index_cache_bytes: INDEX_CACHE_BYTES,
+        connections_max: CONNECTIONS_MAX,
     }
-    Ok(())
 }
 
 fn announce(ready: &Ready<'_>) -> Result<(), CliError> {
@@ -77,8 +133,15 @@ fn start_log() {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 }
 
-fn server_error(error: impl std::error::Error) -> CliError {
-    CliError::Server(error.to_string())
+/// One line that says what was being done and why it did not work, down to the cause.
+fn server_error(error: impl Error) -> CliError {
+    let mut line = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        line = format!("{line}: {cause}");
+        source = cause.source();
+    }
+    CliError::Server(line)
 }
 
 #[cfg(test)]

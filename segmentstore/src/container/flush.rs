@@ -1,0 +1,120 @@
+//! When the index is flushed, and loading rows from it.
+
+use super::rows::{dirty_rows, load};
+use super::task::{Event, Failure, Task};
+use crate::index::{Index, IndexError};
+use crate::log::{Floor, Log};
+use crate::state::{RowChange, RowKey};
+use crate::types::SequenceNumber;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A flush starts at this many bytes of rows.
+const FLUSH_BYTES: usize = 16 * 1024 * 1024;
+/// Or at this many rows.
+const FLUSH_ROWS: usize = 50_000;
+/// Or this long after the first change.
+const FLUSH_AGE: Duration = Duration::from_secs(60);
+/// Or when the log holds this share of its budget, so that the floor can rise.
+const FLUSH_LOG_SHARE: u64 = 4;
+/// A row must arrive in this time, else the container ends and its clients try again.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where the container stands with its index.
+#[derive(Default)]
+pub(super) struct Flush {
+    pub(super) in_flight: bool,
+    pub(super) dirty_since: Option<Instant>,
+    pub(super) overlay_bytes: usize,
+    /// Doomed segments may have rows left.
+    pub(super) sweep_due: bool,
+    pub(super) sweeping: bool,
+}
+
+impl Flush {
+    /// Takes note of changes on their way to the index.
+    pub(super) fn note(&mut self, changes: &[RowChange]) {
+        self.sweep_due |= changes.iter().any(|change| matches!(change, RowChange::Ended { rows: true, .. }));
+    }
+
+    /// Whether the log can take no more data.
+    #[allow(clippy::unused_self, reason = "pressure is the flush's concern wherever it is measured")]
+    pub(super) fn log_is_full(&self, log: &dyn Log) -> bool {
+        log.room().admissible_bytes == 0
+    }
+}
+
+impl Task {
+    pub(super) fn flush_if_due(&mut self) {
+        let dirty = self.index.dirty();
+        self.flush.overlay_bytes = dirty.bytes + dirty.frozen_bytes;
+        if dirty.rows == 0 && !self.state.is_dirty() {
+            self.flush.dirty_since = None;
+            return;
+        }
+        let now = Instant::now();
+        let since = *self.flush.dirty_since.get_or_insert(now);
+        let room = self.log.room();
+        let pinned = room.budget_bytes - room.admissible_bytes.min(room.budget_bytes);
+        let due = dirty.bytes >= FLUSH_BYTES
+            || dirty.rows >= FLUSH_ROWS
+            || now.duration_since(since) >= FLUSH_AGE
+            || pinned > room.budget_bytes / FLUSH_LOG_SHARE;
+        if due {
+            self.start_flush();
+        }
+    }
+
+    fn start_flush(&mut self) {
+        let as_of = self.state.applied_upto();
+        if self.flush.in_flight || as_of <= self.index.applied() {
+            return;
+        }
+        let rows = dirty_rows(self.state.take_dirty());
+        let Some(frozen) = self.index.freeze(rows, as_of) else {
+            unreachable!("no flush is in flight and there is something to flush")
+        };
+        self.flush.in_flight = true;
+        self.flush.dirty_since = None;
+        let (index, events) = (self.index.clone(), self.event_sender.clone());
+        drop(self.storage.spawn(async move {
+            let flushed = index.flush(frozen).await;
+            let _ended = events.send(Event::Flushed(flushed)).await;
+        }));
+    }
+
+    pub(super) fn flushed(&mut self, flushed: Result<SequenceNumber, IndexError>) -> Result<(), Failure> {
+        let upto = flushed.map_err(|source| Failure::Index { container: self.id, source })?;
+        self.flush.in_flight = false;
+        if let Some(mark) = self.publisher.marks.floor(upto) {
+            self.writer.set_floor(Floor { address: mark.address, sequence: mark.sequence });
+        }
+        Ok(())
+    }
+
+    /// Flushes everything applied; used when the container stops.
+    pub(super) async fn flush_now(&mut self) -> Result<(), Failure> {
+        loop {
+            if !self.flush.in_flight {
+                let dirty = self.index.dirty().rows > 0 || self.state.is_dirty();
+                if !dirty || self.state.applied_upto() <= self.index.applied() {
+                    return Ok(());
+                }
+                self.start_flush();
+            }
+            match self.events.recv().await {
+                Some(Event::Flushed(flushed)) => self.flushed(flushed)?,
+                Some(_) => {}
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+/// Loads a row within its time.
+pub(super) async fn load_row(index: &Index, number: u64, key: RowKey) -> Event {
+    match tokio::time::timeout(LOAD_TIMEOUT, load(index, &key)).await {
+        Ok(Ok(Some(value))) => Event::Loaded { number, key, value },
+        Ok(Ok(None) | Err(_)) | Err(_) => Event::LoadFailed,
+    }
+}

@@ -1,0 +1,130 @@
+//! Operations that cannot be judged yet, in line per segment.
+//!
+//! An operation that lacks a row waits for it; everything later for its segments queues behind it, so that each
+//! segment's operations are judged in arrival order whatever is cold. Other segments go on.
+
+use crate::operation::{Append, Call, ConnectionId, Request, SessionId};
+use crate::state::RowKey;
+use crate::types::SegmentId;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// An operation in line.
+pub(super) enum Waiter {
+    Append(Append),
+    Call(Request, Call),
+    EndSession(SessionId),
+}
+
+pub(super) struct Parked {
+    pub(super) waiter: Waiter,
+    /// The segments in whose lines it stands, each once.
+    segments: Vec<SegmentId>,
+    /// Rows pinned for it.
+    pub(super) pinned: Vec<RowKey>,
+    /// Rows still on their way.
+    loading: usize,
+    /// Its connection ended: it must open no session.
+    pub(super) abandoned: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Park {
+    next: u64,
+    waiting: BTreeMap<u64, Parked>,
+    lines: HashMap<SegmentId, VecDeque<u64>>,
+    /// Sessions whose setup stands in line.
+    pending: HashMap<SessionId, SegmentId>,
+}
+
+impl Park {
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether an operation on these segments has to get in line.
+    pub(super) fn blocks(&self, segments: &[SegmentId]) -> bool {
+        !self.waiting.is_empty() && segments.iter().any(|segment| self.lines.contains_key(segment))
+    }
+
+    /// The segment of a session whose setup stands in line.
+    pub(super) fn pending_session(&self, session: SessionId) -> Option<SegmentId> {
+        self.pending.get(&session).copied()
+    }
+
+    /// Puts an operation in line; returns its number.
+    pub(super) fn park(&mut self, waiter: Waiter, mut segments: Vec<SegmentId>, loading: usize) -> u64 {
+        segments.sort_unstable();
+        segments.dedup();
+        assert!(!segments.is_empty(), "only a segment can be waited for");
+        let number = self.next;
+        self.next += 1;
+        for segment in &segments {
+            self.lines.entry(*segment).or_default().push_back(number);
+        }
+        if let Waiter::Call(Request::SetupAppend { session, .. }, _) = &waiter {
+            self.pending.insert(*session, segments[0]);
+        }
+        let parked = Parked { waiter, segments, pinned: Vec::new(), loading, abandoned: false };
+        self.waiting.insert(number, parked);
+        number
+    }
+
+    /// A row of operation `number` arrived and is pinned.
+    pub(super) fn loaded(&mut self, number: u64, key: RowKey) {
+        if let Some(parked) = self.waiting.get_mut(&number) {
+            parked.pinned.push(key);
+            parked.loading -= 1;
+        }
+    }
+
+    /// Operation `number` needs more rows than it asked for at first.
+    pub(super) fn expect(&mut self, number: u64, rows: usize) {
+        if let Some(parked) = self.waiting.get_mut(&number) {
+            parked.loading += rows;
+        }
+    }
+
+    /// Whether operation `number` stands first in all its lines and has its rows.
+    pub(super) fn ready(&self, number: u64) -> bool {
+        self.waiting.get(&number).is_some_and(|parked| {
+            parked.loading == 0
+                && parked.segments.iter().all(|segment| {
+                    self.lines.get(segment).and_then(VecDeque::front).is_some_and(|first| *first == number)
+                })
+        })
+    }
+
+    pub(super) fn get(&self, number: u64) -> Option<&Parked> {
+        self.waiting.get(&number)
+    }
+
+    /// Takes operation `number`, which is [`ready`](Self::ready), out of its lines; returns it with the operations
+    /// that are first in those lines now.
+    pub(super) fn take(&mut self, number: u64) -> Option<(Parked, Vec<u64>)> {
+        let parked = self.waiting.remove(&number)?;
+        let mut next = Vec::new();
+        for segment in &parked.segments {
+            let Some(line) = self.lines.get_mut(segment) else { continue };
+            assert_eq!(line.pop_front(), Some(number), "only the first leaves a line");
+            match line.front() {
+                Some(first) => next.push(*first),
+                None => drop(self.lines.remove(segment)),
+            }
+        }
+        if let Waiter::Call(Request::SetupAppend { session, .. }, _) = &parked.waiter {
+            self.pending.remove(session);
+        }
+        Some((parked, next))
+    }
+
+    /// A connection ended; its setups in line must open no session.
+    pub(super) fn abandon(&mut self, connection: ConnectionId) {
+        for parked in self.waiting.values_mut() {
+            if let Waiter::Call(Request::SetupAppend { session, .. }, _) = &parked.waiter
+                && session.connection == connection
+            {
+                parked.abandoned = true;
+            }
+        }
+    }
+}

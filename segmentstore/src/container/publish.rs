@@ -1,0 +1,142 @@
+//! Carrying out the effects of applied records on the views that readers see.
+
+use super::marks::Marks;
+use crate::log::RECORD_HEADER_BYTES;
+use crate::read::{View, Views};
+use crate::state::{Added, AppendPlace, Effect, State};
+use crate::types::{LogAddress, SegmentId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The views of a container by segment id, and what of the log they need.
+pub(super) struct Publisher {
+    views: Arc<Views>,
+    by_id: BTreeMap<SegmentId, Arc<View>>,
+    pub(super) marks: Marks,
+    touched: Vec<SegmentId>,
+}
+
+/// Where an applied record lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RecordPlace {
+    pub(super) batch: LogAddress,
+    pub(super) body: LogAddress,
+}
+
+impl Publisher {
+    pub(super) fn new(views: Arc<Views>) -> Self {
+        Self { views, by_id: BTreeMap::new(), marks: Marks::default(), touched: Vec::new() }
+    }
+
+    pub(super) fn view(&self, id: SegmentId) -> Option<&Arc<View>> {
+        self.by_id.get(&id)
+    }
+
+    /// Publishes a segment as the state has it; it has no pieces yet.
+    pub(super) fn create(&mut self, state: &State, id: SegmentId) {
+        let Some(segment) = state.segment(id) else { return };
+        let view = Arc::new(View::new(id, segment.name.clone(), segment.kind, segment.applied));
+        self.views.insert(Arc::clone(&view));
+        self.by_id.insert(id, view);
+    }
+
+    /// Carries out one record's effects, in their order.
+    pub(super) fn carry_out(&mut self, state: &State, effects: &[Effect], place: RecordPlace) {
+        for effect in effects {
+            match *effect {
+                Effect::Created(id) => self.create(state, id),
+                Effect::Appended { segment, offset, length } => {
+                    self.append(state, segment, offset, length, place);
+                }
+                Effect::Moved { target, source, offset } => self.adopt(target, source, offset),
+                Effect::Changed(id) => self.change(state, id),
+                Effect::Ended(id) => self.end(id),
+            }
+        }
+    }
+
+    fn append(&mut self, state: &State, id: SegmentId, offset: u64, length: u64, place: RecordPlace) {
+        let Some(view) = self.by_id.get(&id) else { return };
+        let applied = state.segment(id).map(|segment| segment.applied);
+        let place = AppendPlace {
+            batch: place.batch,
+            body: place.body,
+            record_header_bytes: RECORD_HEADER_BYTES as u64,
+        };
+        let added = view.publish(|core, pieces| {
+            if let Some(applied) = applied {
+                *core = applied;
+            }
+            (length > 0).then(|| pieces.append(id, offset, length, place))
+        });
+        match added {
+            Some(Added::New(address)) => self.marks.add(address),
+            Some(Added::Joined(was, is)) => {
+                self.marks.remove(was);
+                self.marks.add(is);
+            }
+            None => return,
+        }
+        self.touch(id);
+    }
+
+    fn adopt(&mut self, target: SegmentId, source: SegmentId, offset: u64) {
+        let (Some(target_view), Some(source_view)) = (self.by_id.get(&target), self.by_id.get(&source)) else {
+            return;
+        };
+        let moved = source_view.publish(|core, pieces| {
+            core.exists = false;
+            std::mem::take(pieces)
+        });
+        target_view.publish(|core, pieces| {
+            pieces.adopt(moved, offset);
+            core.length = pieces.end().max(core.length);
+        });
+        self.touch(target);
+    }
+
+    fn change(&mut self, state: &State, id: SegmentId) {
+        let (Some(view), Some(segment)) = (self.by_id.get(&id), state.segment(id)) else { return };
+        let applied = segment.applied;
+        let marks = &mut self.marks;
+        view.publish(|core, pieces| {
+            *core = applied;
+            pieces.truncate(applied.start, |piece| marks.remove(piece.address()));
+        });
+        self.touch(id);
+    }
+
+    fn end(&mut self, id: SegmentId) {
+        let Some(view) = self.by_id.remove(&id) else { return };
+        self.views.remove(&view);
+        let marks = &mut self.marks;
+        view.publish(|core, pieces| {
+            core.exists = false;
+            pieces.truncate(u64::MAX, |piece| marks.remove(piece.address()));
+        });
+        view.wake();
+    }
+
+    fn touch(&mut self, id: SegmentId) {
+        if self.touched.last() != Some(&id) {
+            self.touched.push(id);
+        }
+    }
+
+    /// Wakes the readers of everything published since the last call.
+    pub(super) fn wake(&mut self) {
+        for id in std::mem::take(&mut self.touched) {
+            if let Some(view) = self.by_id.get(&id) {
+                view.wake();
+            }
+        }
+    }
+
+    /// Ends all views with their container.
+    pub(super) fn close(&mut self) {
+        for view in self.views.clear() {
+            view.close();
+        }
+        self.by_id.clear();
+    }
+}

@@ -1,0 +1,301 @@
+//! Opening a container: from its index and its log back to the state before the last acknowledgement.
+//!
+//! One scan of the log from the first surviving frame: a record that the index has seen only says where bytes lie, a
+//! later one is applied in full. Then it is proven that the pieces of every segment cover its bytes exactly once.
+
+use super::flush::Flush;
+use super::publish::Publisher;
+use super::rows::index_rows;
+use super::task::{Failure, Task, Work};
+use super::{ContainerHandle, INBOX_OPERATIONS_MAX};
+use crate::index::{Index, IndexError, key};
+use crate::log::{BatchBuilder, Log, LogError, LogReader, LogWriter, RECORD_HEADER_BYTES};
+use crate::operation::{Record, RecordError};
+use crate::read::Views;
+use crate::state::{AppendPlace, Effect, Pieces, RowError, Segment, State, Uncovered};
+use crate::types::{ContainerEpoch, ContainerId, LogAddress, SegmentId, SequenceNumber};
+use dhara_stdx::clock::Clock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Events of spawned work that may wait for the task.
+const EVENTS_MAX: usize = 1_024;
+/// Segment rows read at a time.
+const PAGE_ROWS: usize = 4_096;
+/// Bytes of segment rows read at a time.
+const PAGE_BYTES: usize = 8 * 1024 * 1024;
+
+/// What a container is opened from.
+pub struct ContainerParts {
+    /// Which container.
+    pub id: ContainerId,
+    /// The log; the container opens its own part of it, which ends every earlier owner.
+    pub log: Arc<dyn Log>,
+    /// The index, opened.
+    pub index: Index,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
+    /// Where work on the index's store runs.
+    pub storage: Handle,
+    /// Stops the container.
+    pub stop: CancellationToken,
+}
+
+/// Why a container does not open. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The log cannot be read.
+    #[error("read the log of container {container}")]
+    Log {
+        /// The container.
+        container: ContainerId,
+        /// What the log reported.
+        #[source]
+        source: LogError,
+    },
+    /// The index cannot be read.
+    #[error("read the index of container {container}")]
+    Index {
+        /// The container.
+        container: ContainerId,
+        /// What the index reported.
+        #[source]
+        source: IndexError,
+    },
+    /// A segment's row is malformed.
+    #[error("read the index of container {container}")]
+    Row {
+        /// The container.
+        container: ContainerId,
+        /// Which row.
+        #[source]
+        source: RowError,
+    },
+    /// A record is malformed or from a later version.
+    #[error("record {sequence} of container {container}")]
+    Record {
+        /// The container.
+        container: ContainerId,
+        /// Its sequence number.
+        sequence: SequenceNumber,
+        /// What is wrong with it.
+        #[source]
+        source: RecordError,
+    },
+    /// Records are missing between what the index has seen and what the log holds.
+    #[error("log of container {container} goes on at record {found}, but the index ends at {applied}")]
+    Gap {
+        /// The container.
+        container: ContainerId,
+        /// The last record that the index has seen, or the last one read.
+        applied: SequenceNumber,
+        /// The next one that the log holds.
+        found: SequenceNumber,
+    },
+    /// Bytes of a segment are nowhere, or twice.
+    #[error("segment {name} of container {container}")]
+    Coverage {
+        /// The container.
+        container: ContainerId,
+        /// The segment.
+        name: String,
+        /// Where the pieces fail.
+        #[source]
+        source: Uncovered,
+    },
+}
+
+/// Opens a container and starts its task; the join handle tells how it ended.
+///
+/// # Errors
+/// [`OpenError`] if log and index do not make up a whole state.
+/// # Cancel safety
+/// Dropped early: nothing was changed besides fencing earlier owners.
+pub async fn open(
+    parts: ContainerParts,
+) -> Result<(ContainerHandle, JoinHandle<Result<(), Failure>>), OpenError> {
+    let started = Instant::now();
+    let ContainerParts { id, log, index, clock, storage, stop } = parts;
+    let log_error = |source| OpenError::Log { container: id, source };
+    let epoch = ContainerEpoch(index.epoch());
+    let recovery = Recovery::begin(id, &index, epoch).await?;
+    let (mut recovery, mut writer) = scan(recovery, Arc::clone(&log), index.clone()).await?;
+    let views = Arc::new(Views::default());
+    let publisher = recovery.publish(&views)?;
+    recovery.state.settle(recovery.last.next());
+    writer.begin(epoch).map_err(log_error)?;
+    let (sender, inbox) = mpsc::channel(INBOX_OPERATIONS_MAX);
+    let (event_sender, events) = mpsc::channel(EVENTS_MAX);
+    let handle =
+        ContainerHandle { inbox: sender, views, index: index.clone(), log: Arc::clone(&log) };
+    let mut task = Task {
+        id,
+        state: recovery.state,
+        index,
+        log,
+        durable: writer.durable(),
+        writer,
+        batch: BatchBuilder::new(id, epoch),
+        publisher,
+        clock,
+        storage,
+        inbox,
+        events,
+        event_sender,
+        stop,
+        flush: Flush { sweep_due: true, ..Flush::default() },
+        work: Work::default(),
+    };
+    task.stage_new_epoch().map_err(|failure| match failure {
+        Failure::Log { source, .. } => log_error(source),
+        _ => unreachable!("staging touches the log only"),
+    })?;
+    task.log_opened(started.elapsed());
+    let running = tokio::spawn(task.run());
+    Ok((handle, running))
+}
+
+/// Reads the container's log, on a thread that may block.
+async fn scan(
+    mut recovery: Recovery,
+    log: Arc<dyn Log>,
+    index: Index,
+) -> Result<(Recovery, Box<dyn LogWriter>), OpenError> {
+    let scanning = tokio::task::spawn_blocking(move || {
+        let container = recovery.container;
+        let (mut reader, writer) =
+            log.open(container).map_err(|source| OpenError::Log { container, source })?;
+        recovery.scan(&mut *reader, &index)?;
+        Ok((recovery, writer))
+    });
+    match scanning.await {
+        Ok(scanned) => scanned,
+        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+    }
+}
+
+struct Recovery {
+    container: ContainerId,
+    state: State,
+    /// The last record that the index has seen.
+    flushed: SequenceNumber,
+    /// The last record read.
+    last: SequenceNumber,
+    places: BTreeMap<SegmentId, Pieces>,
+    batches: Vec<(LogAddress, SequenceNumber)>,
+}
+
+impl Recovery {
+    async fn begin(container: ContainerId, index: &Index, epoch: ContainerEpoch) -> Result<Self, OpenError> {
+        let flushed = index.applied();
+        let mut state = State::new(epoch, flushed);
+        let all = key::all(key::Kind::Segment);
+        let mut next = Some(all.start);
+        while let Some(start) = next {
+            let page = index
+                .scan(start..all.end.clone(), PAGE_ROWS, PAGE_BYTES)
+                .await
+                .map_err(|source| OpenError::Index { container, source })?;
+            for (row_key, row) in page.rows {
+                let Some((id, _)) = key::parse_of_segment(key::Kind::Segment, &row_key) else { continue };
+                let segment = Segment::decode_row(id, row)
+                    .map_err(|source| OpenError::Row { container, source })?;
+                state.load_segment(segment);
+            }
+            next = page.next;
+        }
+        let (places, batches) = (BTreeMap::new(), Vec::new());
+        Ok(Self { container, state, flushed, last: flushed, places, batches })
+    }
+
+    fn scan(&mut self, reader: &mut dyn LogReader, index: &Index) -> Result<(), OpenError> {
+        let mut read_upto: Option<SequenceNumber> = None;
+        let mut effects = Vec::new();
+        let container = self.container;
+        let log_error = |source| OpenError::Log { container, source };
+        while let Some(records) = reader.next().map_err(log_error)? {
+            let Some(first) = records.first() else { continue };
+            let header = LogAddress(first.address.0 - RECORD_HEADER_BYTES as u64);
+            self.batches.push((header, first.sequence));
+            for logged in records {
+                let follows = read_upto.map_or(logged.sequence <= self.flushed.next(), |upto| {
+                    logged.sequence == upto.next()
+                });
+                if !follows {
+                    let applied = read_upto.unwrap_or(self.flushed);
+                    return Err(OpenError::Gap { container: self.container, applied, found: logged.sequence });
+                }
+                read_upto = Some(logged.sequence);
+                let record = Record::decode(logged.kind, logged.version, logged.body).map_err(|source| {
+                    OpenError::Record { container: self.container, sequence: logged.sequence, source }
+                })?;
+                let place =
+                    AppendPlace { batch: header, body: logged.address, record_header_bytes: RECORD_HEADER_BYTES as u64 };
+                self.place(&record, place);
+                if logged.sequence > self.flushed {
+                    self.apply(logged.sequence, &record, index, &mut effects);
+                }
+            }
+        }
+        self.last = self.last.max(read_upto.unwrap_or(self.flushed));
+        Ok(())
+    }
+
+    /// Notes where the record's bytes lie, whether or not the index has seen it.
+    fn place(&mut self, record: &Record, place: AppendPlace) {
+        match record {
+            Record::Appended { segment, offset, data, .. } if !data.is_empty() => {
+                let pieces = self.places.entry(*segment).or_default();
+                let _added = pieces.append(*segment, *offset, data.len() as u64, place);
+            }
+            Record::Merged { target, source, offset, .. } => {
+                if let Some(moved) = self.places.remove(source) {
+                    self.places.entry(*target).or_default().adopt(moved, *offset);
+                }
+            }
+            Record::Deleted { segment } => drop(self.places.remove(segment)),
+            _ => {}
+        }
+    }
+
+    fn apply(&mut self, sequence: SequenceNumber, record: &Record, index: &Index, effects: &mut Vec<Effect>) {
+        effects.clear();
+        self.state.apply(sequence, record, effects);
+        let mut changes = Vec::new();
+        self.state.take_changes(&mut changes);
+        if !changes.is_empty() {
+            index.apply(index_rows(changes, &mut super::rows::Loaded::default()), sequence);
+        }
+    }
+
+    /// Proves coverage and publishes every segment.
+    fn publish(&mut self, views: &Arc<Views>) -> Result<Publisher, OpenError> {
+        let mut publisher = Publisher::new(Arc::clone(views));
+        for (address, first) in &self.batches {
+            publisher.marks.batch(*address, *first);
+        }
+        for segment in self.state.segments() {
+            let mut pieces = self.places.remove(&segment.id).unwrap_or_default();
+            let core = segment.applied;
+            pieces.truncate(core.start, |_| {});
+            let length = if segment.kind.is_table() { core.start } else { core.length };
+            pieces.prove(core.start, length).map_err(|source| OpenError::Coverage {
+                container: self.container,
+                name: segment.name.clone(),
+                source,
+            })?;
+            pieces.iter().for_each(|piece| publisher.marks.add(piece.address()));
+            publisher.create(&self.state, segment.id);
+            if let Some(view) = publisher.view(segment.id) {
+                view.publish(|_, published| *published = pieces);
+            }
+        }
+        Ok(publisher)
+    }
+}

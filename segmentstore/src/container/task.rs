@@ -1,0 +1,493 @@
+//! The container's task: admit, hand to the log, apply what is durable, publish, answer.
+//!
+//! Replies wait in one queue behind the sequence number of the last record staged when they were judged, refusals
+//! too, so nobody hears of a state that a crash could take back, and each writer hears in the order it asked.
+
+use super::flush::Flush;
+use super::park::{Park, Waiter};
+use super::publish::{Publisher, RecordPlace};
+use super::rows::{Loaded, RowValue, Seen, index_rows};
+use crate::index::{Index, IndexError};
+use crate::log::{BATCH_BYTES_MAX, BatchBuilder, Durable, DurableWatch, Log, LogError, LogWriter};
+use crate::operation::{
+    Answer, Append, AppendReply, AppendTag, Call, ConnectionId, Operation, RECORD_VERSION, Record, Refusal,
+    Request, SessionId,
+};
+use crate::state::{Effect, RowChange, RowKey, State};
+use crate::types::{ContainerId, SegmentId, SequenceNumber};
+use dhara_stdx::budget::BytePermit;
+use dhara_stdx::clock::Clock;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+/// Operations taken from the inbox in one turn.
+const TURN_OPERATIONS_MAX: usize = 1_024;
+/// Records applied in one turn: about 500 µs.
+const SLICE_RECORDS_MAX: usize = 512;
+/// Records admitted but not yet applied.
+const IN_FLIGHT_RECORDS_MAX: usize = 65_536;
+/// Their data.
+const IN_FLIGHT_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Rows in memory that no flush has written; above it nothing is admitted until one has.
+const OVERLAY_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// How often a quiet container looks after its index.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Why a container ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The log failed; every container on it ends.
+    #[error("log of container {container}")]
+    Log {
+        /// The container.
+        container: ContainerId,
+        /// What the log reported.
+        #[source]
+        source: LogError,
+    },
+    /// The index failed, or another owner has it.
+    #[error("index of container {container}")]
+    Index {
+        /// The container.
+        container: ContainerId,
+        /// What the index reported.
+        #[source]
+        source: IndexError,
+    },
+    /// A row did not arrive in time, or is malformed.
+    #[error("row of container {container} cannot be loaded")]
+    Row {
+        /// The container.
+        container: ContainerId,
+    },
+}
+
+/// What spawned work tells the task.
+pub(super) enum Event {
+    /// A row for operation `number`.
+    Loaded { number: u64, key: RowKey, value: RowValue },
+    /// A row could not be had in time.
+    LoadFailed,
+    /// An index flush ended.
+    Flushed(Result<SequenceNumber, IndexError>),
+    /// A sweep found rows to remove; none means that it is done.
+    Swept(Result<Vec<crate::index::Row>, IndexError>),
+}
+
+struct InFlight {
+    sequence: SequenceNumber,
+    record: Record,
+    /// Offset of the record's body in its batch.
+    body: u32,
+    bytes: usize,
+}
+
+enum Reply {
+    Append { tag: AppendTag, reply: Arc<dyn AppendReply>, outcome: Result<Answer, Refusal>, _permit: Option<BytePermit> },
+    Call { call: Call, outcome: Result<Answer, Refusal> },
+}
+
+pub(super) struct Task {
+    pub(super) id: ContainerId,
+    pub(super) state: State,
+    pub(super) index: Index,
+    pub(super) log: Arc<dyn Log>,
+    pub(super) writer: Box<dyn LogWriter>,
+    pub(super) durable: DurableWatch,
+    pub(super) batch: BatchBuilder,
+    pub(super) publisher: Publisher,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) storage: Handle,
+    pub(super) inbox: mpsc::Receiver<Operation>,
+    pub(super) events: mpsc::Receiver<Event>,
+    pub(super) event_sender: mpsc::Sender<Event>,
+    pub(super) stop: CancellationToken,
+    pub(super) flush: Flush,
+    pub(super) work: Work,
+}
+
+/// What is on its way through the container.
+#[derive(Default)]
+pub(super) struct Work {
+    loaded: Loaded,
+    park: Park,
+    in_flight: VecDeque<InFlight>,
+    in_flight_bytes: usize,
+    due: VecDeque<Durable>,
+    replies: VecDeque<(SequenceNumber, Reply)>,
+    sessions: HashMap<ConnectionId, Vec<SessionId>>,
+    now_ms: i64,
+    /// Reused from turn to turn.
+    records: Vec<(SequenceNumber, Record)>,
+    effects: Vec<Effect>,
+    changes: Vec<RowChange>,
+}
+
+impl Task {
+    /// Runs until stopped or failed; then everything that waits hears `Unavailable`.
+    pub(super) async fn run(mut self) -> Result<(), Failure> {
+        let ended = self.serve().await;
+        let ended = match ended {
+            Ok(()) => self.drain().await,
+            failed => failed,
+        };
+        self.publisher.close();
+        self.inbox.close();
+        while let Ok(operation) = self.inbox.try_recv() {
+            refuse(operation);
+        }
+        for (_, reply) in std::mem::take(&mut self.work.replies) {
+            deliver(match reply {
+                Reply::Append { tag, reply, _permit, .. } => {
+                    Reply::Append { tag, reply, outcome: Err(Refusal::Unavailable), _permit }
+                }
+                Reply::Call { call, .. } => Reply::Call { call, outcome: Err(Refusal::Unavailable) },
+            });
+        }
+        self.index.close().await;
+        self.writer.close();
+        ended
+    }
+
+    async fn serve(&mut self) -> Result<(), Failure> {
+        let mut turn = Vec::with_capacity(TURN_OPERATIONS_MAX);
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let apply = !self.work.due.is_empty();
+            // Durable records first: they free memory and answer clients. Each turn is bounded, and the tick that
+            // comes last has its turn whenever the others are idle for a moment or the inbox is held back.
+            tokio::select! { biased;
+                () = self.stop.cancelled() => return Ok(()),
+                durable = self.durable.next() => self.take_durable(durable)?,
+                Some(event) = self.events.recv() => self.take_event(event)?,
+                () = std::future::ready(()), if apply => self.apply_slice(),
+                _ = tick.tick() => self.upkeep()?,
+                taken = self.inbox.recv_many(&mut turn, TURN_OPERATIONS_MAX), if self.may_admit() => {
+                    if taken == 0 {
+                        return Ok(());
+                    }
+                    self.admit_turn(&mut turn)?;
+                }
+            }
+            if apply {
+                // Between slices new operations get in, so that the log is never idle behind an apply.
+                if self.may_admit() {
+                    while turn.len() < TURN_OPERATIONS_MAX
+                        && let Ok(operation) = self.inbox.try_recv()
+                    {
+                        turn.push(operation);
+                    }
+                    self.admit_turn(&mut turn)?;
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Stops admitting, waits until everything staged is applied and answered, then flushes the index.
+    async fn drain(&mut self) -> Result<(), Failure> {
+        self.submit()?;
+        while !self.work.in_flight.is_empty() {
+            if self.work.due.is_empty() {
+                let durable = self.durable.next().await;
+                self.take_durable(durable)?;
+            }
+            self.apply_slice();
+        }
+        self.flush_now().await
+    }
+
+    fn may_admit(&self) -> bool {
+        self.work.in_flight.len() < IN_FLIGHT_RECORDS_MAX
+            && self.work.in_flight_bytes < IN_FLIGHT_BYTES_MAX
+            && self.flush.overlay_bytes < OVERLAY_BYTES_MAX
+    }
+
+    fn take_durable(&mut self, durable: Result<Vec<Durable>, LogError>) -> Result<(), Failure> {
+        let durable = durable.map_err(|source| Failure::Log { container: self.id, source })?;
+        for batch in &durable {
+            self.publisher.marks.batch(batch.address, batch.first);
+        }
+        self.work.due.extend(durable);
+        Ok(())
+    }
+
+    fn take_event(&mut self, event: Event) -> Result<(), Failure> {
+        match event {
+            Event::Loaded { number, key, value } => {
+                self.work.loaded.pin(key.clone(), value);
+                self.work.park.loaded(number, key);
+                self.unpark(number);
+                self.submit()
+            }
+            Event::LoadFailed => Err(Failure::Row { container: self.id }),
+            Event::Flushed(flushed) => self.flushed(flushed),
+            Event::Swept(swept) => self.swept(swept),
+        }
+    }
+
+    fn admit_turn(&mut self, turn: &mut Vec<Operation>) -> Result<(), Failure> {
+        if turn.is_empty() {
+            return Ok(());
+        }
+        self.work.now_ms = self.clock.wall_ms();
+        for operation in turn.drain(..) {
+            self.receive(operation);
+            if self.batch.len() >= BATCH_BYTES_MAX {
+                self.submit()?;
+            }
+        }
+        self.submit()
+    }
+
+    /// Hands the batch to the log.
+    fn submit(&mut self) -> Result<(), Failure> {
+        while let Some(batch) = self.batch.take() {
+            self.writer.append(batch).map_err(|source| Failure::Log { container: self.id, source })?;
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, operation: Operation) {
+        match operation {
+            Operation::Append(append) => match self.line_of(append.tag.session) {
+                Some(segment) => drop(self.work.park.park(Waiter::Append(append), vec![segment], 0)),
+                None => self.judge_append(append),
+            },
+            Operation::Call(request, call) => self.receive_call(request, call),
+            Operation::EndSession(session) => match self.line_of(session) {
+                Some(segment) => drop(self.work.park.park(Waiter::EndSession(session), vec![segment], 0)),
+                None => self.end_session(session),
+            },
+            Operation::Disconnected(connection) => self.disconnect(connection),
+        }
+    }
+
+    /// The segment in whose line an operation of this session must stand, if there is a line.
+    fn line_of(&self, session: SessionId) -> Option<SegmentId> {
+        if self.work.park.is_empty() {
+            return None;
+        }
+        let pending = self.work.park.pending_session(session);
+        let segment = pending.or_else(|| self.state.session_segment(session))?;
+        self.work.park.blocks(&[segment]).then_some(segment)
+    }
+
+    fn receive_call(&mut self, request: Request, call: Call) {
+        let segments = self.state.concerns(&request);
+        let missing = {
+            let rows = Seen { index: &self.index, loaded: &self.work.loaded };
+            self.state.missing(&request, &rows)
+        };
+        if missing.is_empty() && !self.work.park.blocks(&segments) {
+            self.judge_call(&request, call);
+            return;
+        }
+        let number = self.work.park.park(Waiter::Call(request, call), segments, missing.len());
+        self.load(number, missing);
+    }
+
+    fn load(&self, number: u64, missing: Vec<RowKey>) {
+        for key in missing {
+            let (index, events) = (self.index.clone(), self.event_sender.clone());
+            // The load ends by its time-out; its event finds no receiver if the container has ended.
+            drop(self.storage.spawn(async move {
+                let event = super::flush::load_row(&index, number, key).await;
+                let _ended = events.send(event).await;
+            }));
+        }
+    }
+
+    /// Judges everything in line that may be judged now, beginning with operation `number`.
+    fn unpark(&mut self, number: u64) {
+        let mut candidates = vec![number];
+        while let Some(number) = candidates.pop() {
+            if !self.work.park.ready(number) {
+                continue;
+            }
+            // The state may have changed since the rows were asked for: a name may lead to another segment now.
+            if let Some(Waiter::Call(request, _)) = self.work.park.get(number).map(|parked| &parked.waiter) {
+                let rows = Seen { index: &self.index, loaded: &self.work.loaded };
+                let missing = self.state.missing(request, &rows);
+                if !missing.is_empty() {
+                    self.work.park.expect(number, missing.len());
+                    self.load(number, missing);
+                    continue;
+                }
+            }
+            let Some((parked, next)) = self.work.park.take(number) else { continue };
+            match parked.waiter {
+                Waiter::Append(append) => self.judge_append(append),
+                Waiter::EndSession(session) => self.end_session(session),
+                Waiter::Call(..) if parked.abandoned => {}
+                Waiter::Call(request, call) => self.judge_call(&request, call),
+            }
+            for key in &parked.pinned {
+                self.work.loaded.unpin(key);
+            }
+            candidates.extend(next);
+        }
+    }
+
+    fn judge_append(&mut self, append: Append) {
+        let judged = if self.flush.log_is_full(&*self.log) {
+            Err(Refusal::Unavailable)
+        } else {
+            self.state.admit_append(&append, self.work.now_ms)
+        };
+        let outcome = judged.map(|(record, answer)| {
+            let sequence = SequenceNumber(self.state.next_sequence().0 - 1);
+            self.stage(sequence, record);
+            answer
+        });
+        let Append { tag, reply, permit, .. } = append;
+        self.answer(Reply::Append { tag, reply, outcome, _permit: permit });
+    }
+
+    fn judge_call(&mut self, request: &Request, call: Call) {
+        let mut records = std::mem::take(&mut self.work.records);
+        let outcome = if adds_bytes(request) && self.flush.log_is_full(&*self.log) {
+            Err(Refusal::Unavailable)
+        } else {
+            let rows = Seen { index: &self.index, loaded: &self.work.loaded };
+            self.state.admit(request, &rows, self.work.now_ms, &mut records)
+        };
+        if let (Request::SetupAppend { session, .. }, Ok(_)) = (request, &outcome) {
+            self.work.sessions.entry(session.connection).or_default().push(*session);
+        }
+        self.stage_all(records);
+        self.answer(Reply::Call { call, outcome });
+    }
+
+    fn stage_all(&mut self, mut records: Vec<(SequenceNumber, Record)>) {
+        for (sequence, record) in records.drain(..) {
+            self.stage(sequence, record);
+        }
+        self.work.records = records;
+    }
+
+    /// Encodes a decided record into the batch and remembers it until it is durable.
+    fn stage(&mut self, sequence: SequenceNumber, record: Record) {
+        let bytes = record.weight();
+        let body = self.batch.record(sequence, record.kind(), RECORD_VERSION, |out| record.encode(out));
+        self.work.in_flight_bytes += bytes;
+        self.work.in_flight.push_back(InFlight { sequence, record, body, bytes });
+    }
+
+    /// Answers once the state that the outcome was judged by is durable.
+    fn answer(&mut self, reply: Reply) {
+        let judged_by = SequenceNumber(self.state.next_sequence().0 - 1);
+        if judged_by <= self.state.applied_upto() {
+            deliver(reply);
+        } else {
+            self.work.replies.push_back((judged_by, reply));
+        }
+    }
+
+    fn end_session(&mut self, session: SessionId) {
+        self.state.end_session(session);
+        if let Some(sessions) = self.work.sessions.get_mut(&session.connection) {
+            sessions.retain(|open| *open != session);
+        }
+        self.index_changes();
+    }
+
+    fn disconnect(&mut self, connection: ConnectionId) {
+        self.work.park.abandon(connection);
+        let sessions = self.work.sessions.remove(&connection).unwrap_or_default();
+        let mut records = std::mem::take(&mut self.work.records);
+        self.state.admit_disconnect(connection, &sessions, &mut records);
+        self.stage_all(records);
+        self.index_changes();
+    }
+
+    pub(super) fn stage_new_epoch(&mut self) -> Result<(), Failure> {
+        let mut records = Vec::new();
+        self.state.admit_new_epoch(&mut records);
+        self.stage_all(records);
+        self.submit()
+    }
+
+    /// Applies a bounded number of durable records, publishes them, then answers.
+    fn apply_slice(&mut self) {
+        let mut room = SLICE_RECORDS_MAX;
+        while let Some(batch) = self.work.due.front().copied() {
+            while room > 0
+                && let Some(next) = self.work.in_flight.pop_front_if(|next| next.sequence <= batch.last)
+            {
+                room -= 1;
+                self.work.in_flight_bytes -= next.bytes;
+                let mut effects = std::mem::take(&mut self.work.effects);
+                effects.clear();
+                self.state.apply(next.sequence, &next.record, &mut effects);
+                // Readers of a table trust its published length to be indexed.
+                self.index_changes();
+                let place = RecordPlace { batch: batch.address, body: batch.address.offset(next.body.into()) };
+                self.publisher.carry_out(&self.state, &effects, place);
+                self.work.effects = effects;
+            }
+            if self.work.in_flight.front().is_some_and(|next| next.sequence <= batch.last) {
+                break;
+            }
+            self.work.due.pop_front();
+        }
+        self.publisher.wake();
+        let applied_upto = self.state.applied_upto();
+        while let Some((_, reply)) = self.work.replies.pop_front_if(|(after, _)| *after <= applied_upto) {
+            deliver(reply);
+        }
+    }
+
+    /// Hands the state's row changes to the index.
+    pub(super) fn index_changes(&mut self) {
+        self.state.take_changes(&mut self.work.changes);
+        if self.work.changes.is_empty() {
+            return;
+        }
+        let changes = std::mem::take(&mut self.work.changes);
+        self.flush.note(&changes);
+        let rows = index_rows(changes, &mut self.work.loaded);
+        self.index.apply(rows, self.state.applied_upto());
+    }
+
+    fn upkeep(&mut self) -> Result<(), Failure> {
+        self.flush_if_due();
+        self.sweep_if_due();
+        Ok(())
+    }
+
+    pub(super) fn log_opened(&self, took: Duration) {
+        info!(
+            container = %self.id,
+            segments = self.state.segments().count(),
+            took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            "container opened"
+        );
+    }
+}
+
+fn adds_bytes(request: &Request) -> bool {
+    matches!(request, Request::Create { .. } | Request::TableUpdate { .. } | Request::UpdateAttribute { .. })
+}
+
+fn deliver(reply: Reply) {
+    match reply {
+        Reply::Append { tag, reply, outcome, .. } => reply.appended(&tag, outcome),
+        Reply::Call { call, outcome } => call(outcome),
+    }
+}
+
+fn refuse(operation: Operation) {
+    match operation {
+        Operation::Append(append) => append.reply.appended(&append.tag, Err(Refusal::Unavailable)),
+        Operation::Call(_, call) => call(Err(Refusal::Unavailable)),
+        Operation::EndSession(_) | Operation::Disconnected(_) => {}
+    }
+}

@@ -1,0 +1,13 @@
+//! What readers see: published views of segments, and the bytes behind them.
+//!
+//! A [`View`] shows applied state only, so whatever it shows is durable. Readers never pass through the container's
+//! task: they take a short lock on a view, copy the pieces they need and fetch the bytes without it.
+
+mod table;
+mod view;
+mod views;
+
+pub use table::{TablePage, TableRead, TableReadError};
+pub(crate) use table::{decode_row, encode_row};
+pub use view::{ReadError, ReadReply, View};
+pub use views::Views;

@@ -1,0 +1,224 @@
+//! Reading table segments: keys, iterations and deltas, from the index.
+
+use super::View;
+use crate::index::{Index, IndexError, key};
+use crate::operation::SegmentKind;
+use crate::types::SegmentId;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use dhara_wire::command::{TableEntry, TableKey};
+use dhara_wire::limits::{KEY_NOT_EXISTS, TABLE_ENTRY_OVERHEAD_BYTES, TABLE_PAGE_BYTES};
+use std::ops::Range;
+
+/// Reads of one table.
+pub struct TableRead<'a> {
+    view: &'a View,
+    index: &'a Index,
+}
+
+/// A page of entries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TablePage {
+    /// The entries.
+    pub entries: Vec<TableEntry>,
+    /// For a delta: this page reaches the end of the table as it was when the read began.
+    pub reached_end: bool,
+    /// For a delta: where to go on.
+    pub position: u64,
+}
+
+/// Why a table read has no reply.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableReadError {
+    /// The index could not answer.
+    #[error("read a table")]
+    Index(#[from] IndexError),
+    /// The request cannot be right.
+    #[error("{0}")]
+    Illegal(&'static str),
+    /// This kind of table does not offer it.
+    #[error("{0} is not offered")]
+    Unsupported(&'static str),
+    /// A row of the index is malformed.
+    #[error("row of table {0} is malformed")]
+    Row(SegmentId),
+}
+
+/// Encodes the value of a table key's row: the version, little-endian, then the value.
+pub(crate) fn encode_row(version: i64, value: &[u8]) -> Bytes {
+    let mut row = BytesMut::with_capacity(8 + value.len());
+    row.put_i64_le(version);
+    row.extend_from_slice(value);
+    row.freeze()
+}
+
+/// Splits the value of a table key's row.
+pub(crate) fn decode_row(mut row: Bytes) -> Option<(i64, Bytes)> {
+    let version = row.try_get_i64_le().ok()?;
+    Some((version, row))
+}
+
+impl<'a> TableRead<'a> {
+    /// Reads of the table that `view` shows.
+    ///
+    /// # Errors
+    /// [`TableReadError::Illegal`] if it is no table.
+    pub fn new(view: &'a View, index: &'a Index) -> Result<Self, TableReadError> {
+        if view.kind.is_table() {
+            Ok(Self { view, index })
+        } else {
+            Err(TableReadError::Illegal("not a table segment"))
+        }
+    }
+
+    /// One entry per key, in order; a missing key has version −1 and no value.
+    ///
+    /// # Errors
+    /// [`TableReadError`] if the index cannot answer.
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn get(&self, keys: Vec<TableKey>) -> Result<Vec<TableEntry>, TableReadError> {
+        let mut entries = Vec::with_capacity(keys.len());
+        for TableKey { key, .. } in keys {
+            let row = self.index.get(&key::table_key(self.view.id, &key)).await?;
+            let (version, value) = match row {
+                Some(row) => decode_row(row).ok_or(TableReadError::Row(self.view.id))?,
+                None => (KEY_NOT_EXISTS, Bytes::new()),
+            };
+            entries.push(TableEntry { key: TableKey { key, version }, value });
+        }
+        Ok(entries)
+    }
+
+    /// A page of entries behind the key `token` (of a hash table) or within `from..=to` (of a fixed-length one; empty
+    /// ends are open), in key order, at least one if there is any. The token of the next page is the last key.
+    ///
+    /// # Errors
+    /// [`TableReadError::Illegal`] for arguments that this kind of table does not take.
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn iterate(
+        &self,
+        token: &Bytes,
+        from: &Bytes,
+        to: &Bytes,
+        count: i32,
+    ) -> Result<TablePage, TableReadError> {
+        let range = self.iteration_range(token, from, to)?;
+        let count = usize::try_from(count).unwrap_or(1).max(1);
+        let mut page = TablePage::default();
+        let mut next = Some(range.start);
+        let mut bytes = 0;
+        while let Some(start) = next
+            && page.entries.len() < count
+            && bytes < TABLE_PAGE_BYTES
+        {
+            let limit = count - page.entries.len();
+            let scanned =
+                self.index.scan(start..range.end.clone(), limit, TABLE_PAGE_BYTES - bytes).await?;
+            for (row_key, row) in scanned.rows {
+                let (_, key) = key::parse_of_segment(key::Kind::TableKey, &row_key)
+                    .ok_or(TableReadError::Row(self.view.id))?;
+                let key = row_key.slice_ref(key);
+                let (version, value) = decode_row(row).ok_or(TableReadError::Row(self.view.id))?;
+                bytes += TABLE_ENTRY_OVERHEAD_BYTES + key.len() + value.len();
+                page.entries.push(TableEntry { key: TableKey { key, version }, value });
+            }
+            next = scanned.next;
+        }
+        Ok(page)
+    }
+
+    fn iteration_range(&self, token: &Bytes, from: &Bytes, to: &Bytes) -> Result<Range<Bytes>, TableReadError> {
+        let all = key::all_of_segment(key::Kind::TableKey, self.view.id);
+        match self.view.kind {
+            SegmentKind::FixedTable { key_bytes } => {
+                let fits = |end: &Bytes| end.is_empty() || end.len() == usize::from(key_bytes);
+                if !token.is_empty() {
+                    return Err(TableReadError::Illegal("a fixed-length table takes no token"));
+                }
+                if !fits(from) || !fits(to) {
+                    return Err(TableReadError::Illegal("range end has the wrong length"));
+                }
+                if !to.is_empty() && from > to {
+                    return Err(TableReadError::Illegal("range ends are exchanged"));
+                }
+                let start = if from.is_empty() { all.start } else { key::table_key(self.view.id, from) };
+                let end = if to.is_empty() { all.end } else { after(&key::table_key(self.view.id, to)) };
+                Ok(start..end)
+            }
+            _ if !from.is_empty() || !to.is_empty() => {
+                Err(TableReadError::Illegal("a hash table takes no range"))
+            }
+            _ if token.is_empty() => Ok(all),
+            _ => Ok(after(&key::table_key(self.view.id, token))..all.end),
+        }
+    }
+
+    /// The latest entry of each key changed at or after `position`, in version order.
+    ///
+    /// # Errors
+    /// [`TableReadError::Illegal`] for a position outside the table, `Unsupported` for a fixed-length table.
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn delta(&self, position: i64, count: i32) -> Result<TablePage, TableReadError> {
+        if matches!(self.view.kind, SegmentKind::FixedTable { .. }) {
+            return Err(TableReadError::Unsupported("ReadTableEntriesDelta"));
+        }
+        let length = self.view.core().length;
+        let position = u64::try_from(position)
+            .ok()
+            .filter(|position| *position <= length)
+            .ok_or(TableReadError::Illegal("position is outside the table"))?;
+        let count = usize::try_from(count).unwrap_or(1).max(1);
+        let end = key::table_version(self.view.id, length);
+        let mut next = Some(key::table_version(self.view.id, position));
+        let mut page = TablePage { position: length, ..TablePage::default() };
+        let mut bytes = 0;
+        while let Some(start) = next {
+            if page.entries.len() >= count || bytes >= TABLE_PAGE_BYTES {
+                page.position = page.entries.last().map_or(length, end_of);
+                return Ok(page);
+            }
+            let limit = count - page.entries.len();
+            let scanned = self.index.scan(start..end.clone(), limit, TABLE_PAGE_BYTES).await?;
+            for (version_key, key) in scanned.rows {
+                let version =
+                    version_of(&version_key).ok_or(TableReadError::Row(self.view.id))?;
+                if let Some(entry) = self.entry_at(key, version).await? {
+                    bytes += TABLE_ENTRY_OVERHEAD_BYTES + entry.key.key.len() + entry.value.len();
+                    page.entries.push(entry);
+                }
+            }
+            next = scanned.next;
+        }
+        page.reached_end = true;
+        Ok(page)
+    }
+
+    /// The entry of `key` if that is still its version; a later version is found later, or by the next delta.
+    async fn entry_at(&self, key: Bytes, version: i64) -> Result<Option<TableEntry>, TableReadError> {
+        let Some(row) = self.index.get(&key::table_key(self.view.id, &key)).await? else { return Ok(None) };
+        let (present, value) = decode_row(row).ok_or(TableReadError::Row(self.view.id))?;
+        Ok((present == version).then_some(TableEntry { key: TableKey { key, version }, value }))
+    }
+}
+
+fn version_of(version_key: &[u8]) -> Option<i64> {
+    let (_, version) = key::parse_of_segment(key::Kind::TableVersion, version_key)?;
+    Some(i64::from_be_bytes(version.try_into().ok()?))
+}
+
+/// Where the entry ends in its table's address space.
+fn end_of(entry: &TableEntry) -> u64 {
+    let start = u64::try_from(entry.key.version).unwrap_or(0);
+    start + (TABLE_ENTRY_OVERHEAD_BYTES + entry.key.key.len() + entry.value.len()) as u64
+}
+
+/// The smallest key behind `key`.
+fn after(key: &Bytes) -> Bytes {
+    let mut next = BytesMut::with_capacity(key.len() + 1);
+    next.extend_from_slice(key);
+    next.put_u8(0);
+    next.freeze()
+}

@@ -1,0 +1,203 @@
+//! Reads of segments: answered from the published view, waiting at its end.
+
+use super::connection::{Close, Connection};
+use super::outbox::Outbox;
+use super::reply::{self, signed};
+use crate::container::ContainerHandle;
+use crate::read::{ReadError, ReadReply, View};
+use bytes::{BufMut, Bytes, BytesMut};
+use dhara_wire::codec::{Blob, Wire};
+use dhara_wire::command::{
+    GetStreamSegmentInfo, GetTableSegmentInfo, LocateOffset, NoSuchSegment, OffsetLocated, ReadSegment,
+    SegmentIsSealed, SegmentIsTruncated, SegmentRead, StreamSegmentInfo, TableSegmentInfo,
+};
+use dhara_wire::limits::{READ_BYTES_MAX, READ_BYTES_MIN};
+use std::sync::Arc;
+use tracing::warn;
+
+/// A read, as its replies must echo it.
+struct Asked {
+    segment: String,
+    offset: i64,
+    request_id: i64,
+}
+
+impl Connection {
+    /// The published segment of a name, with its container.
+    pub(super) fn find(&self, segment: &str) -> Result<(ContainerHandle, Option<Arc<View>>), Close> {
+        let name = dhara_wire::name::canonical(segment);
+        let container = self.shared.containers.of(&name).ok_or(Close("the container is not open"))?;
+        let view = container.views().find(&name);
+        Ok((container, view))
+    }
+
+    /// Tells that a segment does not exist.
+    pub(super) fn missing(&self, request_id: i64, segment: String, offset: i64) {
+        self.outbox.push(|out| {
+            NoSuchSegment { request_id, segment, server_stack_trace: String::new(), offset }.encode(out);
+        });
+    }
+
+    /// Tells that a request cannot be right.
+    pub(super) fn illegal(&self, request_id: i64, segment: String, why: &str) {
+        self.outbox.push(|out| reply::illegal(request_id, segment, why).encode(out));
+    }
+
+    pub(super) fn read_segment(&mut self, command: ReadSegment) -> Result<(), Close> {
+        let ReadSegment { segment, offset, suggested_length, request_id, .. } = command;
+        let (container, view) = self.find(&segment)?;
+        let Some(view) = view else {
+            self.missing(request_id, segment, offset);
+            return Ok(());
+        };
+        let Ok(start) = u64::try_from(offset) else {
+            self.illegal(request_id, segment, "offset is negative");
+            return Ok(());
+        };
+        if view.kind.is_table() {
+            self.illegal(request_id, segment, "a table segment has no bytes to read");
+            return Ok(());
+        }
+        let asked = Asked { segment, offset, request_id };
+        let wanted = usize::try_from(suggested_length).unwrap_or(0).clamp(READ_BYTES_MIN, READ_BYTES_MAX);
+        match view.try_read(container.log(), start, wanted) {
+            Ok(Some(reply)) => {
+                answer(&self.outbox, asked, reply, false);
+                Ok(())
+            }
+            Ok(None) => {
+                self.park_read(container, view, asked, start, wanted);
+                Ok(())
+            }
+            Err(error) => failed(&self.outbox, asked, &error),
+        }
+    }
+
+    fn park_read(&mut self, container: ContainerHandle, view: Arc<View>, asked: Asked, start: u64, wanted: usize) {
+        let outbox = Arc::clone(&self.outbox);
+        drop(self.reads.spawn(async move {
+            match view.read(container.log(), start, wanted).await {
+                Ok(reply) => {
+                    outbox.room().await;
+                    answer(&outbox, asked, reply, true);
+                }
+                Err(error) => {
+                    if let Err(Close(_)) = failed(&outbox, asked, &error) {
+                        outbox.close();
+                    }
+                }
+            }
+        }));
+    }
+
+    pub(super) fn segment_info(&self, command: GetStreamSegmentInfo) -> Result<(), Close> {
+        let GetStreamSegmentInfo { request_id, segment, .. } = command;
+        let (_, view) = self.find(&segment)?;
+        let Some(view) = view else {
+            self.missing(request_id, segment, -1);
+            return Ok(());
+        };
+        let core = view.core();
+        self.outbox.push(|out| {
+            StreamSegmentInfo {
+                request_id,
+                segment,
+                exists: true,
+                is_sealed: core.sealed,
+                is_deleted: false,
+                last_modified: core.modified_ms,
+                write_offset: signed(core.length),
+                start_offset: signed(core.start),
+            }
+            .encode(out);
+        });
+        Ok(())
+    }
+
+    pub(super) fn table_info(&self, command: GetTableSegmentInfo) -> Result<(), Close> {
+        let GetTableSegmentInfo { request_id, segment, .. } = command;
+        let (_, view) = self.find(&segment)?;
+        let Some(view) = view else {
+            self.missing(request_id, segment, -1);
+            return Ok(());
+        };
+        if !view.kind.is_table() {
+            self.illegal(request_id, segment, "not a table segment");
+            return Ok(());
+        }
+        let core = view.core();
+        let key_length = match view.kind {
+            crate::operation::SegmentKind::FixedTable { key_bytes } => i32::from(key_bytes),
+            _ => 0,
+        };
+        self.outbox.push(|out| {
+            TableSegmentInfo {
+                request_id,
+                segment,
+                start_offset: signed(core.start),
+                length: signed(core.length),
+                entry_count: signed(core.entries),
+                key_length,
+            }
+            .encode(out);
+        });
+        Ok(())
+    }
+
+    pub(super) fn locate_offset(&self, command: LocateOffset) -> Result<(), Close> {
+        let LocateOffset { request_id, segment, target_offset, .. } = command;
+        let (_, view) = self.find(&segment)?;
+        let Some(view) = view else {
+            self.missing(request_id, segment, -1);
+            return Ok(());
+        };
+        let offset = view.locate(u64::try_from(target_offset).unwrap_or(0));
+        self.outbox.push(|out| OffsetLocated { request_id, segment, offset: signed(offset) }.encode(out));
+        Ok(())
+    }
+}
+
+/// Sends the reply of a read; `waited` tells whether it was parked.
+fn answer(outbox: &Outbox, asked: Asked, reply: ReadReply, waited: bool) {
+    let Asked { segment, offset, request_id } = asked;
+    let server_stack_trace = String::new();
+    let empty = |at_tail, end_of_segment| {
+        let data = Blob(Bytes::new());
+        SegmentRead { segment: segment.clone(), offset, at_tail, end_of_segment, data, request_id }
+    };
+    match reply {
+        ReadReply::Data { chunks, at_tail, end_of_segment } => {
+            let length: usize = chunks.iter().map(Bytes::len).sum();
+            let head = |out: &mut BytesMut| {
+                let payload = 2 + segment.len() + 8 + 1 + 1 + 4 + length + 8;
+                out.put_i32(SegmentRead::CODE);
+                out.put_u32(u32::try_from(payload).unwrap_or(u32::MAX));
+                segment.put(out);
+                offset.put(out);
+                (at_tail || waited).put(out);
+                end_of_segment.put(out);
+                out.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+            };
+            outbox.push_chunks(head, chunks, &request_id.to_be_bytes());
+        }
+        ReadReply::EndOfSegment if waited => outbox.push(|out| {
+            SegmentIsSealed { request_id, segment, server_stack_trace, offset }.encode(out);
+        }),
+        ReadReply::EndOfSegment => outbox.push(|out| empty(false, true).encode(out)),
+        ReadReply::Truncated { start } => outbox.push(|out| {
+            let start_offset = signed(start);
+            SegmentIsTruncated { request_id, segment, start_offset, server_stack_trace, offset }.encode(out);
+        }),
+        ReadReply::Gone => outbox.push(|out| empty(true, false).encode(out)),
+    }
+}
+
+fn failed(outbox: &Outbox, asked: Asked, error: &ReadError) -> Result<(), Close> {
+    if let ReadError::BeyondEnd { .. } = error {
+        let why = "offset is beyond the end of a sealed segment";
+        outbox.push(|out| reply::illegal(asked.request_id, asked.segment, why).encode(out));
+        return Ok(());
+    }
+    warn!(segment = asked.segment, offset = asked.offset, %error, "read");
+    Err(Close("a read failed"))
+}

@@ -1,0 +1,352 @@
+//! Judging requests against staged state.
+
+use super::table::Decided;
+use super::{Core, RowKey, Rows, Segment, State};
+use crate::operation::{Answer, ConnectionId, Policy, Record, Refusal, Request, SegmentKind, SessionId};
+use crate::types::{SegmentId, SequenceNumber};
+use dhara_wire::command::{AttributeUpdate, AttributeUpdateType};
+
+impl State {
+    /// The segments whose earlier requests must be judged before this one, as far as they exist.
+    pub fn concerns(&self, request: &Request) -> Vec<SegmentId> {
+        match request {
+            Request::Create { name, .. }
+            | Request::Seal { name }
+            | Request::Delete { name, .. }
+            | Request::Truncate { name, .. }
+            | Request::UpdatePolicy { name, .. }
+            | Request::GetAttribute { name, .. }
+            | Request::UpdateAttribute { name, .. }
+            | Request::SetupAppend { name, .. }
+            | Request::TableUpdate { name, .. }
+            | Request::TableRemove { name, .. } => self.resolve(name).into_iter().collect(),
+            Request::Merge { target, source, .. } => {
+                [target, source].into_iter().filter_map(|name| self.resolve(name)).collect()
+            }
+            Request::MergeBatch { target, sources } => {
+                std::iter::once(target).chain(sources).filter_map(|name| self.resolve(name)).collect()
+            }
+        }
+    }
+
+    /// The rows that must be known before this request can be judged.
+    pub fn missing(&self, request: &Request, rows: &dyn Rows) -> Vec<RowKey> {
+        match request {
+            Request::SetupAppend { name, writer, .. } => {
+                self.missing_attributes(self.resolve(name), [*writer], rows)
+            }
+            Request::GetAttribute { name, attribute } | Request::UpdateAttribute { name, attribute, .. } => {
+                self.missing_attributes(self.resolve(name), [*attribute], rows)
+            }
+            Request::Merge { target, updates, .. } => {
+                let attributes = updates.iter().map(|update| update.attribute_id);
+                self.missing_attributes(self.resolve(target), attributes, rows)
+            }
+            Request::TableUpdate { name, puts, .. } => {
+                self.missing_keys(self.resolve(name), puts.iter().map(|put| &put.key), rows)
+            }
+            Request::TableRemove { name, keys, .. } => {
+                self.missing_keys(self.resolve(name), keys.iter().map(|(key, _)| key), rows)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Judges a request for which nothing is [`missing`](Self::missing); appends what it decides to `records`.
+    ///
+    /// # Errors
+    /// The refusal; then nothing has changed and no record was added.
+    pub fn admit(
+        &mut self,
+        request: &Request,
+        rows: &dyn Rows,
+        now_ms: i64,
+        records: &mut Vec<(SequenceNumber, Record)>,
+    ) -> Result<Answer, Refusal> {
+        match request {
+            Request::Create { name, kind, policy, rollover_bytes } => {
+                self.admit_create(name, *kind, *policy, *rollover_bytes, &mut Decided { records, now_ms })
+            }
+            Request::Seal { name } => self.admit_seal(name, now_ms, records),
+            Request::Delete { name, table, must_be_empty } => {
+                self.admit_delete(name, *table, *must_be_empty, records)
+            }
+            Request::Truncate { name, offset } => self.admit_truncate(name, *offset, records),
+            Request::UpdatePolicy { name, policy } => self.admit_policy(name, *policy, records),
+            Request::GetAttribute { name, attribute } => self.admit_get_attribute(name, *attribute, rows),
+            Request::UpdateAttribute { name, attribute, new_value, expected } => {
+                let update = AttributeUpdate {
+                    attribute_id: *attribute,
+                    update_type: AttributeUpdateType::ReplaceIfEquals,
+                    new_value: *new_value,
+                    old_value: *expected,
+                };
+                self.admit_update_attribute(name, &update, rows, records)
+            }
+            Request::Merge { target, source, updates } => {
+                self.admit_merge(target, source, updates, rows, &mut Decided { records, now_ms })
+            }
+            Request::MergeBatch { target, sources } => {
+                self.admit_merge_batch(target, sources, &mut Decided { records, now_ms })
+            }
+            Request::SetupAppend { session, name, writer } => self.admit_setup(*session, name, *writer, rows),
+            Request::TableUpdate { name, puts, expected_length } => {
+                self.admit_table_update(name, puts, *expected_length, rows, &mut Decided { records, now_ms })
+            }
+            Request::TableRemove { name, keys, expected_length } => {
+                self.admit_table_remove(name, keys, *expected_length, rows, &mut Decided { records, now_ms })
+            }
+        }
+    }
+
+    /// Ends a connection: its sessions, and by records its transient segments.
+    pub fn admit_disconnect(
+        &mut self,
+        connection: ConnectionId,
+        sessions: &[SessionId],
+        records: &mut Vec<(SequenceNumber, Record)>,
+    ) {
+        self.end_connection(connection, sessions, records);
+    }
+
+    /// Deletes the transient segments that an earlier epoch of this container left behind.
+    pub fn admit_new_epoch(&mut self, records: &mut Vec<(SequenceNumber, Record)>) {
+        let epoch = self.epoch.0;
+        self.delete_transients(|_, owner_epoch| owner_epoch < epoch, records);
+    }
+
+    pub(super) fn delete_transients(
+        &mut self,
+        belongs: impl Fn(u64, u64) -> bool,
+        records: &mut Vec<(SequenceNumber, Record)>,
+    ) {
+        let doomed: Vec<SegmentId> = self
+            .transients
+            .iter()
+            .filter(|id| match self.segments.get(id) {
+                Some(Segment { kind: SegmentKind::Transient { connection, epoch }, staged, .. }) => {
+                    staged.exists && belongs(*connection, *epoch)
+                }
+                _ => false,
+            })
+            .copied()
+            .collect();
+        for id in doomed {
+            self.stage_end(id);
+            self.record(Record::Deleted { segment: id }, records);
+        }
+    }
+
+    /// Numbers a decided record.
+    pub(super) fn record(&mut self, record: Record, records: &mut Vec<(SequenceNumber, Record)>) {
+        records.push((self.next, record));
+        self.next = self.next.next();
+    }
+
+    /// A segment that holds bytes.
+    pub(super) fn stream(&self, name: &str) -> Result<SegmentId, Refusal> {
+        let id = self.resolve(name).ok_or(Refusal::NoSuchSegment)?;
+        if self.segments[&id].kind.is_table() {
+            return Err(Refusal::Illegal("a table segment does not offer this"));
+        }
+        Ok(id)
+    }
+
+    fn staged_mut(&mut self, id: SegmentId) -> &mut Core {
+        match self.segments.get_mut(&id) {
+            Some(segment) => &mut segment.staged,
+            None => unreachable!("a resolved name leads to a segment"),
+        }
+    }
+
+    fn admit_create(
+        &mut self,
+        name: &str,
+        kind: SegmentKind,
+        policy: Policy,
+        rollover_bytes: i64,
+        out: &mut Decided<'_>,
+    ) -> Result<Answer, Refusal> {
+        if self.resolve(name).is_some() {
+            return Err(Refusal::AlreadyExists);
+        }
+        let kind = match kind {
+            SegmentKind::Transient { connection, .. } => {
+                SegmentKind::Transient { connection, epoch: self.epoch.0 }
+            }
+            kind => kind,
+        };
+        let id = SegmentId(self.next.0);
+        let record =
+            Record::Created { name: name.to_owned(), kind, policy, rollover_bytes, time_ms: out.now_ms };
+        let mut segment = Segment::new(id, name.to_owned(), kind);
+        (segment.policy, segment.rollover_bytes, segment.created_ms) = (policy, rollover_bytes, out.now_ms);
+        segment.staged = Core { exists: true, modified_ms: out.now_ms, ..Core::default() };
+        self.names.insert(name.to_owned(), id);
+        self.insert(segment);
+        self.record(record, out.records);
+        Ok(Answer::Done)
+    }
+
+    fn admit_seal(
+        &mut self,
+        name: &str,
+        now_ms: i64,
+        records: &mut Vec<(SequenceNumber, Record)>,
+    ) -> Result<Answer, Refusal> {
+        let id = self.stream(name)?;
+        let staged = self.staged_mut(id);
+        if staged.sealed {
+            return Err(Refusal::Sealed);
+        }
+        staged.sealed = true;
+        staged.modified_ms = now_ms;
+        self.record(Record::Sealed { segment: id, time_ms: now_ms }, records);
+        Ok(Answer::Done)
+    }
+
+    fn admit_delete(
+        &mut self,
+        name: &str,
+        table: bool,
+        must_be_empty: bool,
+        records: &mut Vec<(SequenceNumber, Record)>,
+    ) -> Result<Answer, Refusal> {
+        let id = self.resolve(name).ok_or(Refusal::NoSuchSegment)?;
+        let segment = &self.segments[&id];
+        if segment.kind.is_table() != table {
+            return Err(Refusal::Illegal("segment is of the other kind"));
+        }
+        if must_be_empty && matches!(segment.kind, SegmentKind::FixedTable { .. }) {
+            return Err(Refusal::Unsupported("DeleteTableSegment with mustBeEmpty"));
+        }
+        if must_be_empty && segment.staged.entries > 0 {
+            return Err(Refusal::TableNotEmpty);
+        }
+        self.stage_end(id);
+        self.record(Record::Deleted { segment: id }, records);
+        Ok(Answer::Done)
+    }
+
+    /// Ends a segment in staged state; its name is free at once.
+    fn stage_end(&mut self, id: SegmentId) {
+        let Some(segment) = self.segments.get_mut(&id) else { return };
+        segment.staged.exists = false;
+        self.names.remove(&segment.name);
+    }
+
+    fn admit_truncate(
+        &mut self,
+        name: &str,
+        offset: i64,
+        records: &mut Vec<(SequenceNumber, Record)>,
+    ) -> Result<Answer, Refusal> {
+        let id = self.stream(name)?;
+        let start = u64::try_from(offset).map_err(|_negative| Refusal::Illegal("offset is negative"))?;
+        let staged = self.staged_mut(id);
+        if start < staged.start || start > staged.length {
+            return Err(Refusal::Truncated { start: staged.start });
+        }
+        if start > staged.start {
+            staged.start = start;
+            self.record(Record::Truncated { segment: id, start }, records);
+        }
+        Ok(Answer::Done)
+    }
+
+    fn admit_policy(
+        &mut self,
+        name: &str,
+        policy: Policy,
+        records: &mut Vec<(SequenceNumber, Record)>,
+    ) -> Result<Answer, Refusal> {
+        let id = self.stream(name)?;
+        if self.segments[&id].staged.sealed {
+            return Err(Refusal::Sealed);
+        }
+        self.record(Record::PolicySet { segment: id, policy }, records);
+        Ok(Answer::Done)
+    }
+
+    fn admit_merge(
+        &mut self,
+        target: &str,
+        source: &str,
+        updates: &[AttributeUpdate],
+        rows: &dyn Rows,
+        out: &mut Decided<'_>,
+    ) -> Result<Answer, Refusal> {
+        let source = self.resolve(source).ok_or(Refusal::NoSuchSegment)?;
+        let target = self.merge_target(target)?;
+        self.check_source(target, source)?;
+        let Some(changes) = self.judge_updates(target, updates, rows)? else {
+            return Ok(Answer::AttributeUpdated(false));
+        };
+        self.stage_attributes(target, &changes);
+        let values = changes.iter().map(|change| (change.attribute, change.value)).collect();
+        Ok(Answer::Merged(self.stage_merge(target, source, values, out)))
+    }
+
+    fn admit_merge_batch(
+        &mut self,
+        target: &str,
+        sources: &[String],
+        out: &mut Decided<'_>,
+    ) -> Result<Answer, Refusal> {
+        let target = self.merge_target(target)?;
+        for source in sources.iter().filter_map(|source| self.resolve(source)) {
+            self.check_source(target, source)?;
+        }
+        let lengths = sources
+            .iter()
+            .map(|source| match self.resolve(source) {
+                Some(source) => self.stage_merge(target, source, Vec::new(), out),
+                None => self.segments[&target].staged.length,
+            })
+            .collect();
+        Ok(Answer::BatchMerged(lengths))
+    }
+
+    fn merge_target(&self, name: &str) -> Result<SegmentId, Refusal> {
+        let target = self.stream(name)?;
+        if self.segments[&target].staged.sealed { Err(Refusal::Sealed) } else { Ok(target) }
+    }
+
+    fn check_source(&self, target: SegmentId, source: SegmentId) -> Result<(), Refusal> {
+        let segment = &self.segments[&source];
+        let room = i64::MAX as u64 - self.segments[&target].staged.length;
+        match segment.kind {
+            _ if source == target => Err(Refusal::Illegal("source and target are the same segment")),
+            kind if kind.is_table() => Err(Refusal::Illegal("a table segment cannot be merged")),
+            _ if segment.staged.start > 0 => Err(Refusal::Illegal("a truncated segment cannot be merged")),
+            _ if segment.staged.length > room => Err(Refusal::Illegal("segment is full")),
+            _ => Ok(()),
+        }
+    }
+
+    fn stage_merge(
+        &mut self,
+        target: SegmentId,
+        source: SegmentId,
+        values: Vec<(dhara_wire::codec::Uuid, i64)>,
+        out: &mut Decided<'_>,
+    ) -> u64 {
+        let segment = &self.segments[&source];
+        let length = segment.staged.length;
+        // However many chunks a large event took, it is one event.
+        let events = match segment.kind {
+            SegmentKind::Transient { .. } => u64::from(length > 0),
+            _ => segment.staged.events,
+        };
+        self.stage_end(source);
+        let time_ms = out.now_ms;
+        let staged = self.staged_mut(target);
+        let offset = staged.length;
+        staged.length += length;
+        staged.events += events;
+        staged.modified_ms = time_ms;
+        let after = staged.length;
+        self.record(Record::Merged { target, source, offset, length, events, time_ms, values }, out.records);
+        after
+    }
+}

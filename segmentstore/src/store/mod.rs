@@ -1,0 +1,373 @@
+//! A whole segment store: log, index, containers and server, opened bottom-up and stopped top-down.
+//!
+//! A container that fails alone is opened again with back-off. A log that fails ends the store: what the disk holds
+//! is then only known by reading it anew, in a new process.
+
+mod identity;
+
+pub use identity::IdentityError;
+
+use crate::container::{ContainerHandle, ContainerParts, Failure, OpenError, open};
+use crate::index::{Index, IndexError, RowsError, SharedCache, SlateOptions, local_store, open_slate};
+use crate::log::{LocalLog, Log, LogConfig, LogError, Pace};
+use crate::server::{Containers, Server, ServerConfig};
+use crate::types::ContainerId;
+use dhara_stdx::clock::Clock;
+use dhara_stdx::disk::Disk;
+use dhara_stdx::entropy::Entropy;
+use object_store::ObjectStore;
+use object_store::path::Path as ObjectPath;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::error;
+
+/// How long one call of the index's store may take.
+const STORE_CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// First wait before a failed container is opened again; doubled each time.
+const REOPEN_MIN: Duration = Duration::from_millis(100);
+/// Longest such wait.
+const REOPEN_MAX: Duration = Duration::from_secs(10);
+/// Stack of a storage thread.
+const STORAGE_STACK_BYTES: usize = 4 * 1024 * 1024;
+
+/// How a segment store is set up.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// Folder that holds everything; made if it is missing.
+    pub data: PathBuf,
+    /// Where the server listens; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Containers; fixed when the folder is made.
+    pub containers: u16,
+    /// Bytes that all log files may have.
+    pub log_budget_bytes: u64,
+    /// Bytes of the cache of index blocks.
+    pub index_cache_bytes: usize,
+    /// Connections at one time.
+    pub connections_max: usize,
+}
+
+/// What a store takes from the world.
+#[derive(Clone)]
+pub struct Seams {
+    /// The disk under the log.
+    pub disk: Arc<dyn Disk>,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
+    /// Chance.
+    pub entropy: Arc<dyn Entropy>,
+}
+
+/// Why a store does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The address cannot be listened on.
+    #[error("listen on {address} for segment store clients")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The folder cannot be used.
+    #[error("open data folder {path}")]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The folder belongs to something else.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The log does not open.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The object store cannot be used.
+    #[error("open object store in {path}")]
+    ObjectStore {
+        /// The folder.
+        path: PathBuf,
+        /// What the store said.
+        #[source]
+        source: object_store::Error,
+    },
+    /// An index does not open.
+    #[error("open the index of container {container}")]
+    Rows {
+        /// The container.
+        container: ContainerId,
+        /// What its store said.
+        #[source]
+        source: RowsError,
+    },
+    /// An index does not open.
+    #[error("open the index of container {container}")]
+    Index {
+        /// The container.
+        container: ContainerId,
+        /// What the index said.
+        #[source]
+        source: IndexError,
+    },
+    /// A container does not open.
+    #[error(transparent)]
+    Container(#[from] OpenError),
+    /// A thread could not be made.
+    #[error("start the storage runtime")]
+    Runtime(#[source] io::Error),
+}
+
+/// Everything a container is opened from, again and again.
+struct Opener {
+    log: Arc<dyn Log>,
+    objects: Arc<dyn ObjectStore>,
+    cache: SharedCache,
+    seams: Seams,
+    storage: Handle,
+    stop: CancellationToken,
+}
+
+/// A running segment store.
+pub struct SegmentStore {
+    server: Server,
+    containers: TaskTracker,
+    stop: CancellationToken,
+    log: Arc<dyn Log>,
+    failed: watch::Receiver<Option<String>>,
+    storage: Option<Runtime>,
+}
+
+impl SegmentStore {
+    /// Opens the folder, recovers every container, and serves.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing runs then.
+    /// # Cancel safety
+    /// None: dropped early, threads may go on until the process ends.
+    pub async fn start(config: &StoreConfig, seams: Seams) -> Result<Self, StartError> {
+        let listener = dhara_stdx::net::listen(config.listen)
+            .await
+            .map_err(|source| StartError::Listen { address: config.listen, source })?;
+        let storage = storage_runtime().map_err(StartError::Runtime)?;
+        let opened = open_folder(config, &seams, storage.handle()).await?;
+        let stop = CancellationToken::new();
+        let opener = Arc::new(Opener {
+            log: Arc::clone(&opened.log),
+            objects: opened.objects,
+            cache: SharedCache::new(config.index_cache_bytes),
+            seams: seams.clone(),
+            storage: storage.handle().clone(),
+            stop: stop.clone(),
+        });
+        let handles = Containers::new(config.containers);
+        let (failed_sender, failed) = watch::channel(None);
+        let tracker = TaskTracker::new();
+        let opening: Vec<_> = (0..config.containers)
+            .map(|number| {
+                let opener = Arc::clone(&opener);
+                tokio::spawn(async move { opener.open(ContainerId(number)).await })
+            })
+            .collect();
+        for (number, opening) in (0..config.containers).zip(opening) {
+            let (handle, running) = match opening.await {
+                Ok(opened) => opened?,
+                Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+            };
+            handles.set(number, Some(handle));
+            let keeper = Keeper {
+                number,
+                opener: Arc::clone(&opener),
+                handles: handles.clone(),
+                failed: failed_sender.clone(),
+            };
+            drop(tracker.spawn(keeper.keep(running)));
+        }
+        let server_config = ServerConfig { connections_max: config.connections_max };
+        let server = Server::start(listener, handles, Arc::clone(&seams.entropy), &server_config)
+            .map_err(|source| StartError::Listen { address: config.listen, source })?;
+        Ok(Self { server, containers: tracker, stop, log: opened.log, failed, storage: Some(storage) })
+    }
+
+    /// Where the server listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.server.local_addr()
+    }
+
+    /// Waits until the store cannot go on; tells why.
+    ///
+    /// # Cancel safety
+    /// May be called again.
+    pub async fn failed(&self) -> String {
+        let mut failed = self.failed.clone();
+        match failed.wait_for(Option::is_some).await {
+            Ok(why) => why.clone().unwrap_or_default(),
+            // All containers stopped in order; nothing fails any more.
+            Err(_stopped) => std::future::pending().await,
+        }
+    }
+
+    /// Closes connections, lets every container finish and flush, then closes the log.
+    pub async fn stop(mut self) {
+        self.server.stop().await;
+        self.stop.cancel();
+        self.containers.close();
+        self.containers.wait().await;
+        let log = Arc::clone(&self.log);
+        let _closed = tokio::task::spawn_blocking(move || log.close()).await;
+        if let Some(storage) = self.storage.take() {
+            storage.shutdown_background();
+        }
+    }
+}
+
+impl Drop for SegmentStore {
+    fn drop(&mut self) {
+        // A runtime must not be dropped where it could block another one.
+        if let Some(storage) = self.storage.take() {
+            storage.shutdown_background();
+        }
+    }
+}
+
+struct OpenedFolder {
+    log: Arc<dyn Log>,
+    objects: Arc<dyn ObjectStore>,
+}
+
+async fn open_folder(
+    config: &StoreConfig,
+    seams: &Seams,
+    storage: &Handle,
+) -> Result<OpenedFolder, StartError> {
+    let (config, seams) = (config.clone(), seams.clone());
+    let opening = storage.spawn_blocking(move || {
+        let folder = |source| StartError::Folder { path: config.data.clone(), source };
+        seams.disk.create_dir_all(&config.data).map_err(folder)?;
+        let log_config = LogConfig {
+            budget_bytes: config.log_budget_bytes,
+            ..LogConfig::new(config.data.join("log"), config.containers)
+        };
+        // The log locks the folder, so it comes before anything else is looked at.
+        let Seams { disk, clock, entropy } = seams.clone();
+        let log = LocalLog::open(log_config, disk, clock, entropy, Pace::Threads)?;
+        identity::check(&*seams.disk, &config.data, config.containers)?;
+        let tier = config.data.join("tier");
+        seams.disk.create_dir_all(&tier).map_err(folder)?;
+        let objects =
+            local_store(&tier).map_err(|source| StartError::ObjectStore { path: tier, source })?;
+        Ok(OpenedFolder { log: Arc::new(log), objects })
+    });
+    match opening.await {
+        Ok(opened) => opened,
+        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+    }
+}
+
+/// One thread, behind everything that answers clients.
+fn storage_runtime() -> io::Result<Runtime> {
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("storage")
+        .thread_stack_size(STORAGE_STACK_BYTES)
+        .enable_all()
+        .on_thread_start(|| {
+            dhara_stdx::sched::shape_thread(0, 10);
+        })
+        .build()
+}
+
+impl Opener {
+    async fn open(
+        &self,
+        container: ContainerId,
+    ) -> Result<(ContainerHandle, JoinHandle<Result<(), Failure>>), StartError> {
+        let options = SlateOptions {
+            now_unix_ms: u64::try_from(self.seams.clock.wall_ms()).unwrap_or(0),
+            seed: self.seams.entropy.next_u64(),
+            cache: self.cache.clone(),
+            runtime: self.storage.clone(),
+            call_timeout: STORE_CALL_TIMEOUT,
+            // A local folder has no conditional overwrite.
+            updates: false,
+        };
+        let prefix = ObjectPath::from(format!("v1/c{:04x}/index", container.0));
+        let rows = open_slate(Arc::clone(&self.objects), prefix, options)
+            .await
+            .map_err(|source| StartError::Rows { container, source })?;
+        let index =
+            Index::open(rows).await.map_err(|source| StartError::Index { container, source })?;
+        let parts = ContainerParts {
+            id: container,
+            log: Arc::clone(&self.log),
+            index,
+            clock: Arc::clone(&self.seams.clock),
+            storage: self.storage.clone(),
+            stop: self.stop.clone(),
+        };
+        Ok(open(parts).await?)
+    }
+}
+
+/// Keeps one container open.
+struct Keeper {
+    number: u16,
+    opener: Arc<Opener>,
+    handles: Containers,
+    failed: watch::Sender<Option<String>>,
+}
+
+impl Keeper {
+    async fn keep(self, mut running: JoinHandle<Result<(), Failure>>) {
+        loop {
+            let ended = running.await;
+            self.handles.set(self.number, None);
+            match ended {
+                Ok(Ok(())) => return,
+                Ok(Err(failure)) => {
+                    error!(container = self.number, error = &failure as &dyn std::error::Error, "container failed");
+                    if let Failure::Log { source, .. } = &failure {
+                        self.failed.send_replace(Some(format!("log: {source}")));
+                        return;
+                    }
+                }
+                Err(panicked) => error!(container = self.number, error = %panicked, "container panicked"),
+            }
+            let Some(reopened) = self.reopen().await else { return };
+            running = reopened;
+        }
+    }
+
+    async fn reopen(&self) -> Option<JoinHandle<Result<(), Failure>>> {
+        let mut wait = REOPEN_MIN;
+        loop {
+            tokio::select! { biased;
+                // Final; nothing can starve behind it.
+                () = self.opener.stop.cancelled() => return None,
+                () = tokio::time::sleep(wait) => {}
+            }
+            match self.opener.open(ContainerId(self.number)).await {
+                Ok((handle, running)) => {
+                    self.handles.set(self.number, Some(handle));
+                    return Some(running);
+                }
+                Err(failure) => {
+                    let failure = &failure as &dyn std::error::Error;
+                    error!(container = self.number, error = failure, "container does not open");
+                }
+            }
+            wait = (wait * 2).min(REOPEN_MAX);
+        }
+    }
+}
