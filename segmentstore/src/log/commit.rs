@@ -1,0 +1,362 @@
+//! Writes frames: the one place that appends to log files.
+//!
+//! A frame is built in memory, written, synced, and only then shown; the next one is not begun before. So at most
+//! one frame is not durable, and a valid frame proves all before it. Any error of a write or a sync is final for
+//! this committer: what reached the disk is decided by the next recovery.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dhara_stdx::{Clock, Disk, DiskFile, Entropy, OpenMode};
+
+use super::error::LogError;
+use super::file::{FIRST_FRAME_AT, FileHeader, address, fresh_path, log_path};
+use super::floor::{self, Floor, Mark};
+use super::frame::{BLOCK_BYTES, FRAME_HEADER_BYTES, FrameHeader, frame_bytes};
+use super::keeper::Keeper;
+use super::record::Batch;
+use super::table::{FileTable, Freed};
+use super::{Durable, LogConfig};
+use crate::types::{ContainerEpoch, ContainerId};
+
+/// A log with this much in a file wants reserved files; a log without data does not cost their disk writes.
+const WAKE_KEEPER_AT: u64 = 1 << 20;
+
+/// What the rest of the machine gives to a log.
+#[derive(Clone, Debug)]
+pub(super) struct Seams {
+    pub disk: Arc<dyn Disk>,
+    pub clock: Arc<dyn Clock>,
+    pub entropy: Arc<dyn Entropy>,
+}
+
+/// Where the chain of frames stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chain {
+    /// Number of the next frame.
+    pub next: u64,
+    /// Header checksum of the frame before.
+    pub previous_crc: u32,
+}
+
+/// The file that takes frames.
+#[derive(Debug)]
+struct Active {
+    file: Arc<dyn DiskFile>,
+    path: PathBuf,
+    number: u64,
+    incarnation: u64,
+    /// Where the next frame goes.
+    at: u64,
+    len: u64,
+}
+
+/// Appends frames; owned by the log thread.
+#[derive(Debug)]
+pub(super) struct Committer {
+    seams: Seams,
+    config: LogConfig,
+    table: Arc<FileTable>,
+    keeper: Arc<Keeper>,
+    log: u128,
+    epoch: u64,
+    chain: Chain,
+    marks: Vec<Mark>,
+    active: Active,
+    /// The last frame of data; a frame after it proves it.
+    data_frame: u64,
+}
+
+/// Batches that are durable now, with the container and epoch of each.
+pub(super) type Committed = Vec<(ContainerId, ContainerEpoch, Durable)>;
+
+/// Where a log goes on after recovery.
+#[derive(Debug)]
+pub(super) struct Start {
+    pub log: u128,
+    pub epoch: u64,
+    pub number: u64,
+    pub previous_end: u64,
+    pub chain: Chain,
+    pub marks: Vec<Mark>,
+    /// Records that were found but not proven to be durable: written again before the file gets its name.
+    pub unproven: Vec<Bytes>,
+}
+
+impl Committer {
+    /// Makes the first file of this epoch, whole and durable before it gets its name, so that a crash on the way
+    /// leaves the log as it was found.
+    pub(super) fn start(
+        seams: Seams,
+        config: LogConfig,
+        (table, keeper): (Arc<FileTable>, Arc<Keeper>),
+        start: Start,
+    ) -> Result<Self, LogError> {
+        let again: u64 = start.unproven.iter().map(|payload| frame_bytes(payload.len())).sum();
+        let floors = frame_bytes(floor::encode(&start.marks).len());
+        let len = config.first_file_bytes.max(FIRST_FRAME_AT + floors + again + 2 * BLOCK_BYTES);
+        let fresh = fresh_path(&config.dir, "next");
+        let (file, fresh, len) = match create(&seams, &fresh, len) {
+            Ok(file) => (file, fresh, len),
+            // A full disk must not keep the log closed: what frees space goes through it.
+            Err(LogError::Full) => {
+                let spare = keeper.take_ready().filter(|spare| spare.len >= len).ok_or(LogError::Full)?;
+                (spare.file, spare.path, spare.len)
+            }
+            Err(other) => return Err(other),
+        };
+        let header = FileHeader {
+            log: start.log,
+            number: start.number,
+            incarnation: seams.entropy.next_u64(),
+            epoch: start.epoch,
+            first_frame: start.chain.next,
+            previous_end: start.previous_end,
+            previous_crc: start.chain.previous_crc,
+            containers: config.containers,
+            created_ms: seams.clock.wall_ms(),
+        };
+        file.write_at(&header.encode(), 0).map_err(|source| LogError::io("write", &fresh, source))?;
+        table.push_active(start.number, header.incarnation, len, start.marks.len());
+        let path = log_path(&config.dir, start.number);
+        let active = Active {
+            file,
+            path: fresh.clone(),
+            number: start.number,
+            incarnation: header.incarnation,
+            at: FIRST_FRAME_AT,
+            len,
+        };
+        let (log, epoch, chain, marks) = (start.log, start.epoch, start.chain, start.marks);
+        let mut committer =
+            Self { seams, config, table, keeper, log, epoch, chain, marks, active, data_frame: 0 };
+        committer.write_floors()?;
+        for payload in start.unproven {
+            committer.write_again(&payload)?;
+        }
+        committer.active.file.sync_all().map_err(|source| LogError::io("sync", &fresh, source))?;
+        let disk = &committer.seams.disk;
+        disk.rename(&fresh, &path).map_err(|source| LogError::io("name", &path, source))?;
+        sync_dir(&committer.seams, &committer.config)?;
+        committer.active.path = path;
+        Ok(committer)
+    }
+
+    /// What is known of each container.
+    pub(super) fn marks(&self) -> &[Mark] {
+        &self.marks
+    }
+
+    /// Writes `batches` as one frame and returns them once durable. Without batches it writes nothing.
+    ///
+    /// `floors` are remembered; if they let a file go, they are written too and the files come back freed.
+    pub(super) fn commit(
+        &mut self,
+        batches: &[Batch],
+        floors: Option<&[Floor]>,
+    ) -> Result<(Committed, Vec<Freed>), LogError> {
+        for (mark, floor) in self.marks.iter_mut().zip(floors.unwrap_or_default()) {
+            mark.floor = *floor;
+        }
+        let frees = floors.is_some() && self.table.can_free(&self.marks);
+        if batches.is_empty() && !frees {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        let payload: usize = batches.iter().map(Batch::len).sum();
+        let floors_len = if frees { floor::encode(&self.marks).len() } else { 0 };
+        self.make_room(payload + floors_len)?;
+
+        let mut frame = Frame::with_payload(payload + floors_len);
+        let opens_file = self.active.at == FIRST_FRAME_AT;
+        if frees || opens_file {
+            frame.push(&floor::encode(&self.marks), 1);
+        }
+        let mut committed = Vec::with_capacity(batches.len());
+        let mut touched = Vec::with_capacity(batches.len());
+        for batch in batches {
+            let at = address(self.active.number, self.active.at + frame.len());
+            frame.push(&batch.bytes, batch.records);
+            let index = usize::from(batch.container.0);
+            let follows = self.marks[index].advance(batch.epoch.0, batch.first.0, batch.last.0);
+            assert!(follows, "batch from {} where {} follows", batch.first, self.marks[index].next);
+            touched.push((index, batch.last.0));
+            let durable = Durable { first: batch.first, last: batch.last, address: at };
+            committed.push((batch.container, batch.epoch, durable));
+        }
+        self.write(frame, &touched)?;
+        if !batches.is_empty() {
+            self.data_frame = self.chain.next - 1;
+        }
+        let freed = if frees { self.table.free(&self.marks) } else { Vec::new() };
+        Ok((committed, freed))
+    }
+
+    /// True if the last frame of data has no frame after it that proves it.
+    pub(super) fn unproven(&self) -> bool {
+        self.data_frame > 0 && self.data_frame + 1 == self.chain.next
+    }
+
+    /// Writes an empty frame, so that damage to the last frame of data can be told from a torn write.
+    pub(super) fn prove(&mut self) -> Result<(), LogError> {
+        if !self.unproven() {
+            return Ok(());
+        }
+        assert!(self.active.at + BLOCK_BYTES <= self.active.len, "no block was left for the proof");
+        self.write(Frame::with_payload(0), &[])
+    }
+
+    fn write_floors(&mut self) -> Result<(), LogError> {
+        let floors = floor::encode(&self.marks);
+        let mut frame = Frame::with_payload(floors.len());
+        frame.push(&floors, 1);
+        self.write(frame, &[])
+    }
+
+    /// Writes records of an earlier epoch once more, without the log's own among them.
+    fn write_again(&mut self, payload: &Bytes) -> Result<(), LogError> {
+        let mut frame = Frame::with_payload(payload.len());
+        let mut touched = Vec::new();
+        for record in super::record::Records::of(payload) {
+            let Some(mark) = self.marks.get_mut(usize::from(record.container)) else { continue };
+            let follows = mark.advance(record.epoch, record.sequence, record.sequence);
+            assert!(follows, "recovered record {} where {} follows", record.sequence, mark.next);
+            touched.push((usize::from(record.container), record.sequence));
+            let start = record.body - super::record::RECORD_HEADER_BYTES;
+            frame.push(&payload[start..record.body + record.body_len], 1);
+        }
+        if touched.is_empty() {
+            return Ok(());
+        }
+        self.write(frame, &touched)?;
+        self.data_frame = self.chain.next - 1;
+        Ok(())
+    }
+
+    /// Writes and syncs one frame, then shows it.
+    fn write(&mut self, frame: Frame, touched: &[(usize, u64)]) -> Result<(), LogError> {
+        let header = FrameHeader {
+            number: self.chain.next,
+            epoch: self.epoch,
+            payload_len: u32::try_from(frame.bytes.len() - FRAME_HEADER_BYTES).unwrap_or(u32::MAX),
+            records: frame.records,
+            payload_crc: crc32fast::hash(&frame.bytes[FRAME_HEADER_BYTES..]),
+            acked_upto: self.chain.next - 1,
+            previous_crc: self.chain.previous_crc,
+        };
+        let Active { file, path, at, .. } = &self.active;
+        let at = *at;
+        assert!(at.is_multiple_of(BLOCK_BYTES) && at + header.bytes() <= self.active.len, "frame at {at}");
+        let (bytes, crc) = frame.seal(&header, self.active.incarnation);
+        file.write_at(&bytes, at).map_err(|source| LogError::io("write", path, source))?;
+        file.sync_data().map_err(|source| LogError::io("sync", path, source))?;
+        self.table.publish(at, bytes, touched);
+        self.chain = Chain { next: self.chain.next + 1, previous_crc: crc };
+        self.active.at += header.bytes();
+        self.table.set_left(self.active.len - self.active.at);
+        if self.active.at > WAKE_KEEPER_AT {
+            self.keeper.wake();
+        }
+        Ok(())
+    }
+
+    /// Makes sure that a payload of this size fits, and a proof after it.
+    fn make_room(&mut self, payload: usize) -> Result<(), LogError> {
+        if self.active.at + frame_bytes(payload) + BLOCK_BYTES <= self.active.len {
+            return Ok(());
+        }
+        let floors = floor::encode(&self.marks).len();
+        let needed = FIRST_FRAME_AT + frame_bytes(payload + floors) + BLOCK_BYTES;
+        assert!(needed <= self.config.file_bytes, "no log file holds a payload of {payload} bytes");
+        self.roll(needed)
+    }
+
+    /// Seals the active file and goes on in the next one. [`LogError::Full`] changes nothing.
+    fn roll(&mut self, needed: u64) -> Result<(), LogError> {
+        let used = self.table.used_bytes();
+        if used + self.config.file_bytes > self.config.budget_bytes {
+            return Err(LogError::Full);
+        }
+        let spare = self.keeper.take(&self.seams, &self.config, needed)?;
+        let header = FileHeader {
+            log: self.log,
+            number: self.active.number + 1,
+            incarnation: self.seams.entropy.next_u64(),
+            epoch: self.epoch,
+            first_frame: self.chain.next,
+            previous_end: self.active.at,
+            previous_crc: self.chain.previous_crc,
+            containers: self.config.containers,
+            created_ms: self.seams.clock.wall_ms(),
+        };
+        let path = log_path(&self.config.dir, header.number);
+        spare
+            .file
+            .write_at(&header.encode(), 0)
+            .map_err(|source| LogError::io("write", &spare.path, source))?;
+        spare.file.sync_data().map_err(|source| LogError::io("sync", &spare.path, source))?;
+        self.seams.disk.rename(&spare.path, &path).map_err(|source| LogError::io("name", &path, source))?;
+        sync_dir(&self.seams, &self.config)?;
+
+        let old = &self.active;
+        let map = old.file.map_sealed(old.at).map_err(|source| LogError::io("map", &old.path, source))?;
+        self.table.seal(map);
+        let (number, incarnation, len) = (header.number, header.incarnation, spare.len);
+        self.table.push_active(number, incarnation, len, self.marks.len());
+        self.active = Active { file: spare.file, path, number, incarnation, at: FIRST_FRAME_AT, len };
+        Ok(())
+    }
+}
+
+/// A frame being filled.
+#[derive(Debug)]
+struct Frame {
+    bytes: Vec<u8>,
+    records: u32,
+}
+
+impl Frame {
+    fn with_payload(len: usize) -> Self {
+        let whole = usize::try_from(frame_bytes(len)).unwrap_or(usize::MAX);
+        let mut bytes = Vec::with_capacity(whole);
+        bytes.resize(FRAME_HEADER_BYTES, 0);
+        Self { bytes, records: 0 }
+    }
+
+    /// Bytes so far, header included.
+    fn len(&self) -> u64 {
+        u64::try_from(self.bytes.len()).unwrap_or(u64::MAX)
+    }
+
+    fn push(&mut self, bytes: &[u8], records: u32) {
+        self.bytes.extend_from_slice(bytes);
+        self.records += records;
+    }
+
+    fn seal(mut self, header: &FrameHeader, incarnation: u64) -> (Bytes, u32) {
+        let mut encoded = [0; FRAME_HEADER_BYTES];
+        let crc = header.encode(incarnation, &mut encoded);
+        self.bytes[..FRAME_HEADER_BYTES].copy_from_slice(&encoded);
+        self.bytes.resize(usize::try_from(header.bytes()).unwrap_or(usize::MAX), 0);
+        (Bytes::from(self.bytes), crc)
+    }
+}
+
+/// Makes a file of `len` reserved bytes in place of whatever has that name.
+pub(super) fn create(seams: &Seams, path: &std::path::Path, len: u64) -> Result<Arc<dyn DiskFile>, LogError> {
+    let failed = |doing| move |source| LogError::io(doing, path, source);
+    if seams.disk.exists(path).map_err(failed("look for"))? {
+        seams.disk.remove(path).map_err(failed("remove"))?;
+    }
+    let file = seams.disk.open(path, OpenMode::CreateNew).map_err(failed("create"))?;
+    if let Err(source) = file.allocate(len) {
+        drop(seams.disk.remove(path));
+        let full = source.kind() == std::io::ErrorKind::StorageFull;
+        return Err(if full { LogError::Full } else { LogError::io("reserve", path, source) });
+    }
+    Ok(file)
+}
+
+pub(super) fn sync_dir(seams: &Seams, config: &LogConfig) -> Result<(), LogError> {
+    seams.disk.sync_dir(&config.dir).map_err(|source| LogError::io("sync folder", &config.dir, source))
+}

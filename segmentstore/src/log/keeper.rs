@@ -1,0 +1,230 @@
+//! Keeps reserved files ready, so that a new log file costs no allocation and a write to it no extent conversion.
+//!
+//! A reserved file is zero-filled once and recycled for ever. What it held before stays in it: frames verify only
+//! in the life of the file for which they were written.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dhara_stdx::{DiskFile, OpenMode};
+use parking_lot::{Condvar, Mutex};
+
+use super::LogConfig;
+use super::commit::{Seams, create, sync_dir};
+use super::error::LogError;
+use super::file::{fresh_path, log_path, spare_id, spare_path};
+use super::table::Freed;
+
+/// Reserved files kept ready.
+pub(super) const SPARES_WANTED: usize = 2;
+/// Reserved files kept at most; more are removed.
+const SPARES_MAX: usize = 4;
+/// Zeros are written in pieces of this size.
+const ZERO_BYTES: usize = 1 << 20;
+/// And synced after this many pieces, so that the log's own syncs never wait long.
+const PIECES_PER_SYNC: u64 = 8;
+
+/// How long a full disk is left alone before another file is tried.
+const FULL_RETRY: Duration = Duration::from_secs(1);
+
+/// A file of full size, ready to become a log file.
+#[derive(Debug)]
+pub(super) struct Spare {
+    pub path: PathBuf,
+    pub file: Arc<dyn DiskFile>,
+    pub len: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    spares: Vec<Spare>,
+    freed: Vec<Freed>,
+    next_id: u64,
+    closing: bool,
+    /// Files to keep ready: none before the log has seen some data.
+    wanted: usize,
+    /// The disk refused to reserve another file.
+    full: bool,
+}
+
+/// Makes, recycles and removes files beside the log.
+#[derive(Debug, Default)]
+pub(super) struct Keeper {
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+impl Keeper {
+    /// Takes over the reserved files that an earlier process left, and removes those of another size.
+    pub(super) fn adopt(&self, seams: &Seams, config: &LogConfig, names: &[String]) -> Result<(), LogError> {
+        for name in names {
+            let Some(id) = spare_id(name) else { continue };
+            let path = config.dir.join(name);
+            let failed = |source| LogError::io("open", &path, source);
+            let file = seams.disk.open(&path, OpenMode::Write).map_err(failed)?;
+            let len = file.len().map_err(failed)?;
+            let mut state = self.state.lock();
+            state.next_id = state.next_id.max(id + 1);
+            if len == config.file_bytes && state.spares.len() < SPARES_MAX {
+                state.spares.push(Spare { path, file, len });
+            } else {
+                drop(state);
+                seams.disk.remove(&path).map_err(|source| LogError::io("remove", &path, source))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a reserved file; if none is ready, makes a small one of at least `bytes_min`, so that the log does not
+    /// wait for a large one to be filled.
+    pub(super) fn take(&self, seams: &Seams, config: &LogConfig, bytes_min: u64) -> Result<Spare, LogError> {
+        self.wake();
+        if let Some(spare) = self.take_ready() {
+            return Ok(spare);
+        }
+        let path = fresh_path(&config.dir, "next");
+        let len = config.first_file_bytes.max(bytes_min);
+        let file = create(seams, &path, len)?;
+        self.fill(&*file, len, u64::MAX).map_err(|source| LogError::io("fill", &path, source))?;
+        Ok(Spare { path, file, len })
+    }
+
+    /// Takes a reserved file if one is ready.
+    pub(super) fn take_ready(&self) -> Option<Spare> {
+        self.state.lock().spares.pop()
+    }
+
+    /// Starts to keep files ready: the log has data and will need them.
+    pub(super) fn wake(&self) {
+        let mut state = self.state.lock();
+        if state.wanted < SPARES_WANTED || state.spares.len() < SPARES_WANTED {
+            state.wanted = SPARES_WANTED;
+            self.work.notify_one();
+        }
+    }
+
+    /// Hands over files that nobody needs any more.
+    pub(super) fn give(&self, freed: Vec<Freed>) {
+        if !freed.is_empty() {
+            self.state.lock().freed.extend(freed);
+            self.work.notify_one();
+        }
+    }
+
+    /// Bytes that are reserved and ready.
+    pub(super) fn ready_bytes(&self) -> u64 {
+        self.state.lock().spares.iter().map(|spare| spare.len).sum()
+    }
+
+    /// True if the disk refused to reserve another file.
+    pub(super) fn is_full(&self) -> bool {
+        self.state.lock().full
+    }
+
+    /// Ends [`Keeper::run`].
+    pub(super) fn close(&self) {
+        self.state.lock().closing = true;
+        self.work.notify_all();
+    }
+
+    /// Works until closed; an error ends it, and the log then makes its files itself.
+    pub(super) fn run(&self, seams: &Seams, config: &LogConfig) -> Result<(), LogError> {
+        loop {
+            let mut state = self.state.lock();
+            while !state.closing && state.freed.is_empty() && state.spares.len() >= state.wanted {
+                self.work.wait(&mut state);
+            }
+            if state.full && !state.closing && state.freed.is_empty() {
+                self.work.wait_for(&mut state, FULL_RETRY);
+                state.full = false;
+            }
+            if state.closing {
+                return Ok(());
+            }
+            drop(state);
+            self.recycle(seams, config)?;
+            self.reserve(seams, config)?;
+        }
+    }
+
+    /// Turns freed files into reserved ones, or removes them.
+    pub(super) fn recycle(&self, seams: &Seams, config: &LogConfig) -> Result<(), LogError> {
+        let freed = std::mem::take(&mut self.state.lock().freed);
+        if freed.is_empty() {
+            return Ok(());
+        }
+        for freed in freed {
+            let old = log_path(&config.dir, freed.number);
+            let mut state = self.state.lock();
+            let wanted = freed.reusable && freed.len == config.file_bytes && state.spares.len() < SPARES_MAX;
+            state.full = false;
+            let id = state.next_id;
+            state.next_id += 1;
+            drop(state);
+            if !wanted {
+                seams.disk.remove(&old).map_err(|source| LogError::io("remove", &old, source))?;
+                continue;
+            }
+            let path = spare_path(&config.dir, id);
+            seams.disk.rename(&old, &path).map_err(|source| LogError::io("name", &path, source))?;
+            let opened = seams.disk.open(&path, OpenMode::Write);
+            let file = opened.map_err(|source| LogError::io("open", &path, source))?;
+            // The old name must be gone for good before the header is written over.
+            sync_dir(seams, config)?;
+            self.state.lock().spares.push(Spare { path, file, len: freed.len });
+        }
+        sync_dir(seams, config)
+    }
+
+    /// Makes one reserved file, if one is wanted.
+    fn reserve(&self, seams: &Seams, config: &LogConfig) -> Result<(), LogError> {
+        let mut state = self.state.lock();
+        if state.spares.len() >= state.wanted {
+            return Ok(());
+        }
+        let id = state.next_id;
+        state.next_id += 1;
+        drop(state);
+        let fresh = fresh_path(&config.dir, "spare");
+        let file = match create(seams, &fresh, config.file_bytes) {
+            Err(LogError::Full) => {
+                self.state.lock().full = true;
+                return Ok(());
+            }
+            made => made?,
+        };
+        if !self
+            .fill(&*file, config.file_bytes, PIECES_PER_SYNC)
+            .map_err(|source| LogError::io("fill", &fresh, source))?
+        {
+            return Ok(());
+        }
+        let path = spare_path(&config.dir, id);
+        seams.disk.rename(&fresh, &path).map_err(|source| LogError::io("name", &path, source))?;
+        sync_dir(seams, config)?;
+        self.state.lock().spares.push(Spare { path, file, len: config.file_bytes });
+        Ok(())
+    }
+
+    /// Writes zeros over the whole file, with a sync after each `per_sync` pieces; false if the log closed meanwhile.
+    fn fill(&self, file: &dyn DiskFile, len: u64, per_sync: u64) -> std::io::Result<bool> {
+        let zeros = vec![0; ZERO_BYTES];
+        let step = u64::try_from(ZERO_BYTES).unwrap_or(u64::MAX);
+        for piece in 0..len.div_ceil(step) {
+            if self.state.lock().closing {
+                return Ok(false);
+            }
+            let at = piece * step;
+            let bytes = usize::try_from((len - at).min(step)).unwrap_or(ZERO_BYTES);
+            file.write_at(&zeros[..bytes], at)?;
+            if piece % per_sync == per_sync - 1 {
+                file.sync_data()?;
+            }
+        }
+        if per_sync < u64::MAX {
+            file.sync_all()?;
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,378 @@
+//! [`LocalLog`]: all containers of a process in one stream of files, one thread, one sync at a time.
+//!
+//! Opening recovers: what was believed is durable before anything is shown, always in a new file of a new epoch. The
+//! thread is a loop over [`Committer::commit`]; a simulation calls [`LocalLog::turn`] instead.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dhara_stdx::{Clock, Disk, DiskLock, Entropy, OpenMode, sched};
+use parking_lot::Mutex;
+
+use super::commit::{Committer, Seams, Start};
+use super::error::LogError;
+use super::file::LOCK_NAME;
+use super::floor::Floor;
+use super::frame::{BLOCK_BYTES, PAYLOAD_BYTES_FILL, frame_bytes};
+use super::keeper::Keeper;
+use super::queue::{DurableWatch, Queue, Work};
+use super::reader::LocalReader;
+use super::record::Batch;
+use super::recovery::{Found, recover};
+use super::table::FileTable;
+use super::{Log, LogReader, LogRoom, LogWriter};
+use crate::types::{ContainerEpoch, ContainerId, LogAddress};
+
+/// After this long without new batches the last frame is proven by an empty one.
+const QUIET: Duration = Duration::from_millis(1);
+/// How long a full log waits before it looks again whether a file was freed.
+const FULL_RETRY: Duration = Duration::from_millis(20);
+/// Time slice of the log thread: it wakes from a sync before a busy thread's slice ends.
+const SLICE_US: u32 = 100;
+/// Niceness of the thread that fills reserved files.
+const KEEPER_NICE: i32 = 10;
+
+/// Where a log lies and how large it may grow.
+#[derive(Clone, Debug)]
+pub struct LogConfig {
+    /// Folder of the log, its own; made if missing.
+    pub dir: PathBuf,
+    /// Containers that share the log, `1..=65535`; fixed when the log is made.
+    pub containers: u16,
+    /// Bytes of a file; a multiple of 4 KiB below 4 GiB.
+    pub file_bytes: u64,
+    /// Bytes of the first file of each epoch, which is not zero-filled, so that start-up is instant.
+    pub first_file_bytes: u64,
+    /// Bytes that all files together may have.
+    pub budget_bytes: u64,
+}
+
+impl LogConfig {
+    /// Files of 128 MiB, the first of 16 MiB, 16 GiB in all.
+    pub fn new(dir: PathBuf, containers: u16) -> Self {
+        Self { dir, containers, file_bytes: 128 << 20, first_file_bytes: 16 << 20, budget_bytes: 16 << 30 }
+    }
+
+    /// Largest batch that fits in a file of its own.
+    fn batch_bytes_max(&self) -> u64 {
+        let marks = vec![super::floor::Mark::default(); usize::from(self.containers)];
+        let floors = u64::try_from(super::floor::encode(&marks).len()).unwrap_or(u64::MAX);
+        self.file_bytes.saturating_sub(floors + frame_bytes(0) + 3 * BLOCK_BYTES)
+    }
+
+    /// Bytes that only operations which free space may use.
+    fn reserved_bytes(&self) -> u64 {
+        (2 * self.file_bytes).min(self.budget_bytes / 4)
+    }
+}
+
+/// Who runs the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Threads of its own.
+    Threads,
+    /// The caller, by [`LocalLog::turn`]: for simulations.
+    Manual,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: LogConfig,
+    seams: Seams,
+    table: Arc<FileTable>,
+    keeper: Arc<Keeper>,
+    queue: Queue,
+}
+
+/// The log of all containers of this process, in one folder.
+pub struct LocalLog {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    manual: Mutex<Option<Committer>>,
+    lock: Mutex<Option<Box<dyn DiskLock>>>,
+}
+
+impl fmt::Debug for LocalLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalLog").field("dir", &self.shared.config.dir).finish_non_exhaustive()
+    }
+}
+
+impl LocalLog {
+    /// Opens the log in its folder, an empty folder being a new log. Blocks: it reads all of the log.
+    ///
+    /// # Errors
+    /// [`LogError::Locked`], [`LogError::Rotten`], [`LogError::Lost`], [`LogError::Foreign`], or what the disk says;
+    /// the files are then as they were.
+    pub fn open(
+        config: LogConfig,
+        disk: Arc<dyn Disk>,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        pace: Pace,
+    ) -> Result<Self, LogError> {
+        let seams = Seams { disk, clock, entropy };
+        let lock = lock(&seams, &config)?;
+        let (committer, table, keeper, marks) = start(&seams, &config)?;
+        let queue = Queue::new(&marks);
+        let shared = Arc::new(Shared { config, seams, table, keeper, queue });
+        let log = Self {
+            shared: Arc::clone(&shared),
+            threads: Mutex::default(),
+            manual: Mutex::new(None),
+            lock: Mutex::new(Some(lock)),
+        };
+        match pace {
+            Pace::Manual => *log.manual.lock() = Some(committer),
+            Pace::Threads => {
+                let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
+                    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+                    spawned.map_err(|source| LogError::io("start a thread for", &shared.config.dir, source))
+                };
+                let (commits, keeps) = (Arc::clone(&shared), Arc::clone(&shared));
+                let mut threads = log.threads.lock();
+                threads.push(spawn("log", Box::new(move || commit_loop(&commits, committer)))?);
+                threads.push(spawn("log-keeper", Box::new(move || keep_loop(&keeps)))?);
+            }
+        }
+        Ok(log)
+    }
+
+    /// Writes one frame of what is pending, for a log of [`Pace::Manual`]; false if nothing was pending.
+    ///
+    /// # Errors
+    /// Why the log is closed from now on.
+    pub fn turn(&self) -> Result<bool, LogError> {
+        let mut manual = self.manual.lock();
+        let Some(committer) = manual.as_mut() else { return Err(LogError::Closed) };
+        let Some(work) = self.shared.queue.poll() else { return Ok(false) };
+        let done = work_once(&self.shared, committer, work)
+            .and_then(|()| self.shared.keeper.recycle(&self.shared.seams, &self.shared.config));
+        if let Err(why) = &done {
+            self.shared.queue.end(why);
+            *manual = None;
+        }
+        done.map(|()| true)
+    }
+
+    /// Proves the last frame, for a log of [`Pace::Manual`]: what threads do after a quiet millisecond.
+    ///
+    /// # Errors
+    /// Why the log is closed from now on.
+    pub fn quiet(&self) -> Result<(), LogError> {
+        let mut manual = self.manual.lock();
+        let Some(committer) = manual.as_mut() else { return Err(LogError::Closed) };
+        let done = committer.prove();
+        if let Err(why) = &done {
+            self.shared.queue.end(why);
+            *manual = None;
+        }
+        done
+    }
+}
+
+fn lock(seams: &Seams, config: &LogConfig) -> Result<Box<dyn DiskLock>, LogError> {
+    seams
+        .disk
+        .create_dir_all(&config.dir)
+        .map_err(|source| LogError::io("make folder", &config.dir, source))?;
+    let path = config.dir.join(LOCK_NAME);
+    seams.disk.try_lock(&path).map_err(|source| match source.kind() {
+        std::io::ErrorKind::WouldBlock => LogError::Locked { path: config.dir.clone() },
+        _ => LogError::io("lock", &path, source),
+    })
+}
+
+type Started = (Committer, Arc<FileTable>, Arc<Keeper>, Vec<super::floor::Mark>);
+
+/// Recovers and begins a new epoch.
+fn start(seams: &Seams, config: &LogConfig) -> Result<Started, LogError> {
+    let recovered = recover(seams, config)?;
+    for name in &recovered.useless {
+        let path = config.dir.join(name);
+        seams.disk.remove(&path).map_err(|source| LogError::io("remove", &path, source))?;
+    }
+    let keeper = Arc::new(Keeper::default());
+    keeper.adopt(seams, config, &recovered.names)?;
+
+    let table = Arc::new(FileTable::default());
+    let last = recovered.files.last();
+    let start = Start {
+        log: last.map_or_else(|| seams.entropy.uuid(), |found| found.header.log),
+        epoch: last.map_or(1, |found| found.header.epoch + 1),
+        number: last.map_or(1, |found| found.header.number + 1),
+        previous_end: last.map_or(0, |found| found.end),
+        chain: recovered.chain,
+        marks: recovered.marks,
+        unproven: recovered.unproven,
+    };
+    let mut behind_end = None;
+    for found in recovered.files {
+        behind_end = (found.end < found.len).then(|| (found.path.clone(), found.header.number, found.end));
+        let failed = |source| LogError::io("map", &found.path, source);
+        let map = found.file.map_sealed(found.end).map_err(failed)?;
+        table.push_sealed((found.header.number, found.header.incarnation), found.len, map, found.last);
+    }
+    let parts = (Arc::clone(&table), Arc::clone(&keeper));
+    let committer = Committer::start(seams.clone(), config.clone(), parts, start)?;
+    if let Some((path, number, end)) = behind_end {
+        // The new file says where this one ends, so what it reserved behind that is given back.
+        let cut = seams.disk.open(&path, OpenMode::Write).and_then(|file| file.set_len(end));
+        cut.map_err(|source| LogError::io("shorten", &path, source))?;
+        table.set_len(number, end);
+    }
+    let marks = committer.marks().to_vec();
+    Ok((committer, table, keeper, marks))
+}
+
+fn commit_loop(shared: &Shared, mut committer: Committer) {
+    sched::shape_thread(SLICE_US, 0);
+    // Ends every writer on whatever way this thread ends, a panic among them.
+    struct EndOnDrop<'a>(&'a Shared);
+    impl Drop for EndOnDrop<'_> {
+        fn drop(&mut self) {
+            self.0.queue.end(&LogError::Closed);
+            self.0.keeper.close();
+        }
+    }
+    let _end = EndOnDrop(shared);
+    loop {
+        let work = shared.queue.wait(committer.unproven().then_some(QUIET));
+        let close = matches!(work, Work::Close);
+        if let Err(why) = work_once(shared, &mut committer, work) {
+            tracing::error!(error = %why, "log closed");
+            shared.queue.end(&why);
+            return;
+        }
+        if close {
+            return;
+        }
+    }
+}
+
+fn keep_loop(shared: &Shared) {
+    sched::shape_thread(SLICE_US, KEEPER_NICE);
+    if let Err(why) = shared.keeper.run(&shared.seams, &shared.config) {
+        tracing::warn!(error = %why, "log files are no longer reserved ahead");
+    }
+}
+
+/// One step of the log: a frame, the proof of one, or the end.
+fn work_once(shared: &Shared, committer: &mut Committer, work: Work) -> Result<(), LogError> {
+    let (batches, floors) = match work {
+        Work::Quiet | Work::Close => return committer.prove(),
+        Work::Commit { batches, floors } => (batches, floors),
+    };
+    match committer.commit(&batches, floors.as_deref()) {
+        Ok((committed, freed)) => {
+            shared.queue.publish(&committed);
+            shared.keeper.give(freed);
+            Ok(())
+        }
+        Err(LogError::Full) if shared.queue.put_back(batches, FULL_RETRY) => Ok(()),
+        Err(why) => Err(why),
+    }
+}
+
+impl Log for LocalLog {
+    fn open(&self, container: ContainerId) -> Result<(Box<dyn LogReader>, Box<dyn LogWriter>), LogError> {
+        let (generation, watch, mark) = self.shared.queue.open(container)?;
+        let files = self.shared.table.views();
+        let reader = LocalReader::new(self.shared.config.dir.clone(), container, files, mark);
+        let writer = LocalWriter { shared: Arc::clone(&self.shared), container, generation, watch };
+        Ok((Box::new(reader), Box::new(writer)))
+    }
+
+    fn bytes(&self, at: LogAddress, len: u32) -> Result<Bytes, LogError> {
+        self.shared.table.bytes(at, len)
+    }
+
+    fn room(&self) -> LogRoom {
+        let Shared { config, table, keeper, queue, .. } = &*self.shared;
+        let (used_bytes, left) = (table.used_bytes(), table.left_bytes());
+        let within_budget = config.budget_bytes.saturating_sub(used_bytes);
+        // On a full disk only what is reserved already can be filled.
+        let more = if keeper.is_full() { within_budget.min(keeper.ready_bytes()) } else { within_budget };
+        // What ends a file early is lost: a frame that did not fit.
+        let whole =
+            more / config.file_bytes * config.file_bytes.saturating_sub(frame_bytes(PAYLOAD_BYTES_FILL));
+        let reserved_bytes = whole + left;
+        let admissible_bytes = reserved_bytes.saturating_sub(config.reserved_bytes());
+        queue.less_pending(LogRoom {
+            admissible_bytes,
+            reserved_bytes,
+            used_bytes,
+            budget_bytes: config.budget_bytes,
+        })
+    }
+
+    fn oldest(&self) -> LogAddress {
+        self.shared.table.oldest()
+    }
+
+    fn close(&self) {
+        self.shared.queue.close();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        if let Some(mut committer) = self.manual.lock().take() {
+            while let Some(work) = self.shared.queue.poll() {
+                if work_once(&self.shared, &mut committer, work).is_err() {
+                    break;
+                }
+            }
+            // The log closes either way; the next recovery finds what could not be proven.
+            drop(committer.prove());
+            self.shared.queue.end(&LogError::Closed);
+        }
+        for thread in threads {
+            // A panic of that thread has ended every writer already.
+            drop(thread.join());
+        }
+        *self.lock.lock() = None;
+    }
+}
+
+impl Drop for LocalLog {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Writer of one container.
+#[derive(Debug)]
+struct LocalWriter {
+    shared: Arc<Shared>,
+    container: ContainerId,
+    generation: u64,
+    watch: DurableWatch,
+}
+
+impl LogWriter for LocalWriter {
+    fn begin(&mut self, epoch: ContainerEpoch) -> Result<(), LogError> {
+        self.shared.queue.begin(self.container, self.generation, epoch)
+    }
+
+    fn append(&mut self, batch: Batch) -> Result<(), LogError> {
+        assert!(batch.container == self.container, "batch of container {}", batch.container);
+        let bytes = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+        if bytes > self.shared.config.batch_bytes_max() {
+            return Err(LogError::TooLarge { bytes });
+        }
+        self.shared.queue.append(self.generation, batch)
+    }
+
+    fn durable(&self) -> DurableWatch {
+        self.watch.clone()
+    }
+
+    fn set_floor(&mut self, floor: Floor) {
+        self.shared.queue.set_floor(self.container, self.generation, floor);
+    }
+
+    fn close(self: Box<Self>) {
+        self.shared.queue.close_writer(self.container, self.generation);
+    }
+}
