@@ -68,7 +68,8 @@ pub(crate) async fn run(config: Config) -> Result<(), CliError> {
         ..ControllerConfig::local(at_store, config.containers)
     };
     let started_controller =
-        dhara_controller::start(controller_config, Arc::clone(&seams.clock), Arc::clone(&seams.entropy)).await;
+        dhara_controller::start(controller_config, Arc::clone(&seams.clock), Arc::clone(&seams.entropy))
+            .await;
     let controller = match started_controller {
         Ok(controller) => controller,
         Err(error) => {

@@ -81,7 +81,8 @@ impl Publisher {
     }
 
     fn adopt(&mut self, target: SegmentId, source: SegmentId, offset: u64) {
-        let (Some(target_view), Some(source_view)) = (self.by_id.get(&target), self.by_id.get(&source)) else {
+        let (Some(target_view), Some(source_view)) = (self.by_id.get(&target), self.by_id.get(&source))
+        else {
             return;
         };
         let moved = source_view.publish(|core, pieces| {

@@ -132,8 +132,7 @@ pub async fn open(
     writer.begin(epoch).map_err(log_error)?;
     let (sender, inbox) = mpsc::channel(INBOX_OPERATIONS_MAX);
     let (event_sender, events) = mpsc::channel(EVENTS_MAX);
-    let handle =
-        ContainerHandle { inbox: sender, views, index: index.clone(), log: Arc::clone(&log) };
+    let handle = ContainerHandle { inbox: sender, views, index: index.clone(), log: Arc::clone(&log) };
     let mut task = Task {
         id,
         state: recovery.state,
@@ -204,8 +203,8 @@ impl Recovery {
                 .map_err(|source| OpenError::Index { container, source })?;
             for (row_key, row) in page.rows {
                 let Some((id, _)) = key::parse_of_segment(key::Kind::Segment, &row_key) else { continue };
-                let segment = Segment::decode_row(id, row)
-                    .map_err(|source| OpenError::Row { container, source })?;
+                let segment =
+                    Segment::decode_row(id, row).map_err(|source| OpenError::Row { container, source })?;
                 state.load_segment(segment);
             }
             next = page.next;
@@ -224,19 +223,25 @@ impl Recovery {
             let header = LogAddress(first.address.0 - RECORD_HEADER_BYTES as u64);
             self.batches.push((header, first.sequence));
             for logged in records {
-                let follows = read_upto.map_or(logged.sequence <= self.flushed.next(), |upto| {
-                    logged.sequence == upto.next()
-                });
+                let follows = read_upto
+                    .map_or(logged.sequence <= self.flushed.next(), |upto| logged.sequence == upto.next());
                 if !follows {
                     let applied = read_upto.unwrap_or(self.flushed);
-                    return Err(OpenError::Gap { container: self.container, applied, found: logged.sequence });
+                    return Err(OpenError::Gap {
+                        container: self.container,
+                        applied,
+                        found: logged.sequence,
+                    });
                 }
                 read_upto = Some(logged.sequence);
                 let record = Record::decode(logged.kind, logged.version, logged.body).map_err(|source| {
                     OpenError::Record { container: self.container, sequence: logged.sequence, source }
                 })?;
-                let place =
-                    AppendPlace { batch: header, body: logged.address, record_header_bytes: RECORD_HEADER_BYTES as u64 };
+                let place = AppendPlace {
+                    batch: header,
+                    body: logged.address,
+                    record_header_bytes: RECORD_HEADER_BYTES as u64,
+                };
                 self.place(&record, place);
                 if logged.sequence > self.flushed {
                     self.apply(logged.sequence, &record, index, &mut effects);

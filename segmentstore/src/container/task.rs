@@ -89,8 +89,16 @@ struct InFlight {
 }
 
 enum Reply {
-    Append { tag: AppendTag, reply: Arc<dyn AppendReply>, outcome: Result<Answer, Refusal>, _permit: Option<BytePermit> },
-    Call { call: Call, outcome: Result<Answer, Refusal> },
+    Append {
+        tag: AppendTag,
+        reply: Arc<dyn AppendReply>,
+        outcome: Result<Answer, Refusal>,
+        _permit: Option<BytePermit>,
+    },
+    Call {
+        call: Call,
+        outcome: Result<Answer, Refusal>,
+    },
 }
 
 pub(super) struct Task {
@@ -429,7 +437,8 @@ impl Task {
                 self.state.apply(next.sequence, &next.record, &mut effects);
                 // Readers of a table trust its published length to be indexed.
                 self.index_changes();
-                let place = RecordPlace { batch: batch.address, body: batch.address.offset(next.body.into()) };
+                let place =
+                    RecordPlace { batch: batch.address, body: batch.address.offset(next.body.into()) };
                 self.publisher.carry_out(&self.state, &effects, place);
                 self.work.effects = effects;
             }

@@ -26,6 +26,7 @@ mod recovery;
 mod table;
 #[cfg(test)]
 mod tests;
+mod walk;
 
 pub use check::{CheckReport, check};
 pub use error::LogError;
@@ -33,6 +34,7 @@ pub use floor::Floor;
 pub use local::{LocalLog, LogConfig, Pace};
 pub use queue::DurableWatch;
 pub use record::{BATCH_BYTES_MAX, Batch, BatchBuilder, LogRecord, RECORD_BYTES_MAX, RECORD_HEADER_BYTES};
+pub use walk::walk_records;
 
 /// A batch that is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,10 @@ mod record;
 mod request;
 
 pub use record::{
-    APPENDED_HEADER_BYTES, Policy, RECORD_VERSION, Record, RecordError, SegmentKind, TableChange, read_kind, write_kind,
+    APPENDED_HEADER_BYTES, Policy, RECORD_VERSION, Record, RecordError, SegmentKind, TableChange, read_kind,
+    write_kind,
 };
 pub use request::{
-    Answer, Append, AppendReply, AppendTag, Call, ConnectionId, Operation, Refusal, Request, SessionId, TableCondition, TablePut,
+    Answer, Append, AppendReply, AppendTag, Call, ConnectionId, Operation, Refusal, Request, SessionId,
+    TableCondition, TablePut,
 };

@@ -114,8 +114,7 @@ impl<'a> TableRead<'a> {
             && bytes < TABLE_PAGE_BYTES
         {
             let limit = count - page.entries.len();
-            let scanned =
-                self.index.scan(start..range.end.clone(), limit, TABLE_PAGE_BYTES - bytes).await?;
+            let scanned = self.index.scan(start..range.end.clone(), limit, TABLE_PAGE_BYTES - bytes).await?;
             for (row_key, row) in scanned.rows {
                 let (_, key) = key::parse_of_segment(key::Kind::TableKey, &row_key)
                     .ok_or(TableReadError::Row(self.view.id))?;
@@ -129,7 +128,12 @@ impl<'a> TableRead<'a> {
         Ok(page)
     }
 
-    fn iteration_range(&self, token: &Bytes, from: &Bytes, to: &Bytes) -> Result<Range<Bytes>, TableReadError> {
+    fn iteration_range(
+        &self,
+        token: &Bytes,
+        from: &Bytes,
+        to: &Bytes,
+    ) -> Result<Range<Bytes>, TableReadError> {
         let all = key::all_of_segment(key::Kind::TableKey, self.view.id);
         match self.view.kind {
             SegmentKind::FixedTable { key_bytes } => {
@@ -183,8 +187,7 @@ impl<'a> TableRead<'a> {
             let limit = count - page.entries.len();
             let scanned = self.index.scan(start..end.clone(), limit, TABLE_PAGE_BYTES).await?;
             for (version_key, key) in scanned.rows {
-                let version =
-                    version_of(&version_key).ok_or(TableReadError::Row(self.view.id))?;
+                let version = version_of(&version_key).ok_or(TableReadError::Row(self.view.id))?;
                 if let Some(entry) = self.entry_at(key, version).await? {
                     bytes += TABLE_ENTRY_OVERHEAD_BYTES + entry.key.key.len() + entry.value.len();
                     page.entries.push(entry);

@@ -221,7 +221,8 @@ fn gather(span: &Bytes, segment: SegmentId, wanted: std::ops::Range<u64>) -> Res
         if kind != Record::APPENDED || body.len() < APPENDED_HEADER_BYTES as usize {
             continue;
         }
-        let Ok(Record::Appended { segment: of, offset, data, .. }) = Record::decode(kind, version, body) else {
+        let Ok(Record::Appended { segment: of, offset, data, .. }) = Record::decode(kind, version, body)
+        else {
             return Err(mismatch);
         };
         let (from, to) = (wanted.start.max(offset), wanted.end.min(offset + data.len() as u64));

@@ -13,7 +13,8 @@ use dhara_wire::block::BlockAssembler;
 use dhara_wire::codec::Uuid;
 use dhara_wire::command::{
     AppendBlock, AppendBlockEnd, AppendSetup, Command, ConditionalAppend, ConditionalBlockEnd,
-    ConditionalCheckFailed, CreateTransientSegment, DataAppended, InvalidEventNumber, SegmentCreated, SetupAppend,
+    ConditionalCheckFailed, CreateTransientSegment, DataAppended, InvalidEventNumber, SegmentCreated,
+    SetupAppend,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -48,7 +49,13 @@ struct Received {
 impl Writers {
     pub(super) fn new(outbox: Arc<Outbox>) -> Self {
         let replies = Arc::new(Acks { outbox });
-        Self { next_session: 0, by_id: HashMap::new(), blocks: BlockAssembler::new(), block_permit: None, replies }
+        Self {
+            next_session: 0,
+            by_id: HashMap::new(),
+            blocks: BlockAssembler::new(),
+            block_permit: None,
+            replies,
+        }
     }
 
     fn append(&self, writer: Uuid, received: Received) -> Result<(ContainerHandle, Operation), Close> {
@@ -84,8 +91,7 @@ impl Connection {
         let session = SessionId { connection: self.id, number: self.writers.next_session };
         self.writers.next_session =
             self.writers.next_session.checked_add(1).ok_or(Close("too many setups on one connection"))?;
-        let writer =
-            Writer { session, segment: Arc::from(segment.as_str()), container: container.clone() };
+        let writer = Writer { session, segment: Arc::from(segment.as_str()), container: container.clone() };
         if let Some(earlier) = self.writers.by_id.insert(writer_id, writer) {
             send(&earlier.container, Operation::EndSession(earlier.session)).await?;
         }
@@ -251,8 +257,13 @@ impl AppendReply for Acks {
             Err(Refusal::InvalidEventNumber) => {
                 self.outbox.push(|out| {
                     let server_stack_trace = String::new();
-                    InvalidEventNumber { writer_id: writer, request_id, server_stack_trace, event_number: number }
-                        .encode(out);
+                    InvalidEventNumber {
+                        writer_id: writer,
+                        request_id,
+                        server_stack_trace,
+                        event_number: number,
+                    }
+                    .encode(out);
                 });
                 self.outbox.close();
             }

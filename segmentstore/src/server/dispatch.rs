@@ -10,14 +10,18 @@ use dhara_stdx::budget::BytePermit;
 use dhara_wire::command::{
     Command, CreateSegment, DeleteSegment, GetSegmentAttribute, Hello, KeepAlive, MergeSegments,
     MergeSegmentsBatch, MergedSource, SealSegment, SegmentAttribute, SegmentAttributeUpdated, SegmentCreated,
-    SegmentDeleted, SegmentPolicyUpdated, SegmentSealed, SegmentTruncated, SegmentsBatchMerged, SegmentsMerged,
-    TruncateSegment, UpdateSegmentAttribute, UpdateSegmentPolicy,
+    SegmentDeleted, SegmentPolicyUpdated, SegmentSealed, SegmentTruncated, SegmentsBatchMerged,
+    SegmentsMerged, TruncateSegment, UpdateSegmentAttribute, UpdateSegmentPolicy,
 };
 use dhara_wire::limits::{OLDEST_WIRE_VERSION, WIRE_VERSION};
 use std::sync::Arc;
 
 impl Connection {
-    pub(super) async fn dispatch(&mut self, command: Command, permit: Option<BytePermit>) -> Result<(), Close> {
+    pub(super) async fn dispatch(
+        &mut self,
+        command: Command,
+        permit: Option<BytePermit>,
+    ) -> Result<(), Close> {
         match command {
             Command::AppendBlock(command) => self.append_block(command, permit),
             Command::AppendBlockEnd(command) => self.append_block_end(command, permit).await,
@@ -49,8 +53,9 @@ impl Connection {
     async fn change_segment(&mut self, command: Command) -> Result<(), Close> {
         match command {
             Command::CreateSegment(command) => {
-                let CreateSegment { request_id, segment, target_rate, scale_type, rollover_size_bytes, .. } =
-                    command;
+                let CreateSegment {
+                    request_id, segment, target_rate, scale_type, rollover_size_bytes, ..
+                } = command;
                 let policy = Policy { scale_type, target_rate };
                 self.create(request_id, segment, SegmentKind::Stream, policy, rollover_size_bytes).await
             }
@@ -70,7 +75,8 @@ impl Connection {
                 let UpdateSegmentPolicy { request_id, segment, target_rate, scale_type, .. } = command;
                 let policy = Policy { scale_type, target_rate };
                 let success = |request_id, segment| SegmentPolicyUpdated { request_id, segment }.into();
-                self.change(request_id, segment, -1, |name| Request::UpdatePolicy { name, policy }, success).await
+                self.change(request_id, segment, -1, |name| Request::UpdatePolicy { name, policy }, success)
+                    .await
             }
             Command::GetSegmentAttribute(command) => self.get_attribute(command).await,
             Command::UpdateSegmentAttribute(command) => self.update_attribute(command).await,
@@ -168,7 +174,8 @@ impl Connection {
     }
 
     async fn update_attribute(&mut self, command: UpdateSegmentAttribute) -> Result<(), Close> {
-        let UpdateSegmentAttribute { request_id, segment, attribute_id, new_value, expected_value, .. } = command;
+        let UpdateSegmentAttribute { request_id, segment, attribute_id, new_value, expected_value, .. } =
+            command;
         let (name, container) = self.container_of(&segment)?;
         let outbox = Arc::clone(&self.outbox);
         let call = move |outcome: Result<Answer, Refusal>| {
@@ -208,8 +215,7 @@ impl Connection {
             };
             answer_or_close(&outbox, command);
         };
-        let request =
-            Request::Merge { target: target_name, source: source_name, updates: attribute_updates };
+        let request = Request::Merge { target: target_name, source: source_name, updates: attribute_updates };
         send(&container, Operation::Call(request, Box::new(call))).await
     }
 
@@ -225,7 +231,10 @@ impl Connection {
                     let merged = sources
                         .into_iter()
                         .zip(lengths)
-                        .map(|(source, length)| MergedSource { source, new_target_write_offset: signed(length) })
+                        .map(|(source, length)| MergedSource {
+                            source,
+                            new_target_write_offset: signed(length),
+                        })
                         .collect();
                     Some(SegmentsBatchMerged { request_id, target, merged }.into())
                 }

@@ -73,7 +73,14 @@ impl Connection {
         }
     }
 
-    fn park_read(&mut self, container: ContainerHandle, view: Arc<View>, asked: Asked, start: u64, wanted: usize) {
+    fn park_read(
+        &mut self,
+        container: ContainerHandle,
+        view: Arc<View>,
+        asked: Asked,
+        start: u64,
+        wanted: usize,
+    ) {
         let outbox = Arc::clone(&self.outbox);
         drop(self.reads.spawn(async move {
             match view.read(container.log(), start, wanted).await {

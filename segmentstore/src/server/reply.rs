@@ -2,8 +2,9 @@
 
 use crate::operation::Refusal;
 use dhara_wire::command::{
-    Command, ErrorMessage, NoSuchSegment, OperationUnsupported, SegmentAlreadyExists, SegmentAttributeUpdated,
-    SegmentIsSealed, SegmentIsTruncated, TableKeyBadVersion, TableKeyDoesNotExist, TableSegmentNotEmpty,
+    Command, ErrorMessage, NoSuchSegment, OperationUnsupported, SegmentAlreadyExists,
+    SegmentAttributeUpdated, SegmentIsSealed, SegmentIsTruncated, TableKeyBadVersion, TableKeyDoesNotExist,
+    TableSegmentNotEmpty,
 };
 
 /// `ErrorMessage` code for an illegal argument.

@@ -13,7 +13,9 @@ use dhara_wire::command::{
     TableEntriesRead, TableEntriesUpdated, TableKeysRead, TableKeysRemoved, TableRead as TableReadReply,
     UpdateTableEntries,
 };
-use dhara_wire::limits::{KEY_NO_VERSION, KEY_NOT_EXISTS, NULL_TABLE_SEGMENT_OFFSET, TABLE_FIXED_KEY_BYTES_MAX};
+use dhara_wire::limits::{
+    KEY_NO_VERSION, KEY_NOT_EXISTS, NULL_TABLE_SEGMENT_OFFSET, TABLE_FIXED_KEY_BYTES_MAX,
+};
 use std::sync::Arc;
 use tracing::warn;
 
@@ -43,7 +45,8 @@ impl TableQuestion {
             }
             Self::Keys(ReadTableKeys { request_id, segment, suggested_key_count, args, .. }) => {
                 let IteratorArgs { continuation_token, from_key, to_key, .. } = args;
-                let page = table.iterate(&continuation_token, &from_key, &to_key, suggested_key_count).await?;
+                let page =
+                    table.iterate(&continuation_token, &from_key, &to_key, suggested_key_count).await?;
                 let keys: Vec<_> = page.entries.into_iter().map(|entry| entry.key).collect();
                 let token = keys.last().map_or(continuation_token, |key| key.key.clone());
                 Ok(TableKeysRead { request_id, segment, keys, continuation_token: Blob(token) }.into())
@@ -57,7 +60,11 @@ impl TableQuestion {
                 Ok(TableEntriesRead { request_id, segment, entries, continuation_token: Blob(token) }.into())
             }
             Self::Delta(ReadTableEntriesDelta {
-                request_id, segment, from_position, suggested_entry_count, ..
+                request_id,
+                segment,
+                from_position,
+                suggested_entry_count,
+                ..
             }) => {
                 let page = table.delta(from_position, suggested_entry_count).await?;
                 Ok(TableEntriesDeltaRead {

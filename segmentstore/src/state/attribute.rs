@@ -27,13 +27,7 @@ pub(super) struct Attribute {
 
 impl Attribute {
     pub(super) fn loaded(value: i64) -> Self {
-        Self {
-            staged: value,
-            staged_by: SequenceNumber(0),
-            applied: value,
-            sessions: 0,
-            dirty: false,
-        }
+        Self { staged: value, staged_by: SequenceNumber(0), applied: value, sessions: 0, dirty: false }
     }
 }
 

@@ -120,7 +120,8 @@ impl Pieces {
     pub fn adopt(&mut self, source: Self, offset: u64) {
         let end = source.list.back().map_or(offset, |last| last.end() + offset);
         self.adopted_upto = self.adopted_upto.max(end);
-        self.list.extend(source.list.into_iter().map(|piece| Piece { offset: piece.offset + offset, ..piece }));
+        self.list
+            .extend(source.list.into_iter().map(|piece| Piece { offset: piece.offset + offset, ..piece }));
     }
 
     /// Drops the pieces that lie wholly below `start`.
@@ -179,7 +180,13 @@ impl Pieces {
 }
 
 /// One piece for `last` and the append behind it, if that is worth while.
-fn share(last: &Piece, segment: SegmentId, length: u64, data: LogAddress, place: AppendPlace) -> Option<Piece> {
+fn share(
+    last: &Piece,
+    segment: SegmentId,
+    length: u64,
+    data: LogAddress,
+    place: AppendPlace,
+) -> Option<Piece> {
     let (first, origin) = match last.source {
         Source::Records { first, segment: of, offset, .. } if of == segment => (first, offset),
         Source::Records { .. } => return None,

@@ -119,8 +119,15 @@ impl State {
             resident.staged_by = by;
         }
         let data = append.data.clone();
-        let record =
-            Record::Appended { segment: id, offset, events: append.events, time_ms: now_ms, writer, number, data };
+        let record = Record::Appended {
+            segment: id,
+            offset,
+            events: append.events,
+            time_ms: now_ms,
+            writer,
+            number,
+            data,
+        };
         (record, Answer::Appended { previous, length })
     }
 
@@ -153,7 +160,9 @@ fn judge(session: &Session, segment: &super::Segment, append: &Append) -> Result
     }
     let offset = segment.staged.length;
     match append.expected_offset {
-        Some(expected) if expected >= 0 && u64::try_from(expected) != Ok(offset) => Err(Refusal::ConditionFailed),
+        Some(expected) if expected >= 0 && u64::try_from(expected) != Ok(offset) => {
+            Err(Refusal::ConditionFailed)
+        }
         _ if offset > i64::MAX as u64 - append.data.len() as u64 => Err(Refusal::Illegal("segment is full")),
         _ => Ok(offset),
     }

@@ -38,7 +38,9 @@ impl State {
         }
         let length = segment.staged.length;
         match expected_length {
-            Some(expected) if u64::try_from(expected) != Ok(length) => Err(Refusal::Truncated { start: length }),
+            Some(expected) if u64::try_from(expected) != Ok(length) => {
+                Err(Refusal::Truncated { start: length })
+            }
             _ => Ok(segment),
         }
     }
@@ -146,11 +148,7 @@ impl Batch {
         let version = self.advance(key.len() + value.len())?;
         let previous = self.changed.insert(key.clone(), Some(version)).unwrap_or(before);
         self.entries += u64::from(previous.is_none());
-        self.changes.push(TableChange {
-            key: key.clone(),
-            entry: Some((version, value.clone())),
-            previous,
-        });
+        self.changes.push(TableChange { key: key.clone(), entry: Some((version, value.clone())), previous });
         Ok(())
     }
 

@@ -265,8 +265,7 @@ async fn open_folder(
         identity::check(&*seams.disk, &config.data, config.containers)?;
         let tier = config.data.join("tier");
         seams.disk.create_dir_all(&tier).map_err(folder)?;
-        let objects =
-            local_store(&tier).map_err(|source| StartError::ObjectStore { path: tier, source })?;
+        let objects = local_store(&tier).map_err(|source| StartError::ObjectStore { path: tier, source })?;
         Ok(OpenedFolder { log: Arc::new(log), objects })
     });
     match opening.await {
@@ -306,8 +305,7 @@ impl Opener {
         let rows = open_slate(Arc::clone(&self.objects), prefix, options)
             .await
             .map_err(|source| StartError::Rows { container, source })?;
-        let index =
-            Index::open(rows).await.map_err(|source| StartError::Index { container, source })?;
+        let index = Index::open(rows).await.map_err(|source| StartError::Index { container, source })?;
         let parts = ContainerParts {
             id: container,
             log: Arc::clone(&self.log),
@@ -336,7 +334,11 @@ impl Keeper {
             match ended {
                 Ok(Ok(())) => return,
                 Ok(Err(failure)) => {
-                    error!(container = self.number, error = &failure as &dyn std::error::Error, "container failed");
+                    error!(
+                        container = self.number,
+                        error = &failure as &dyn std::error::Error,
+                        "container failed"
+                    );
                     if let Failure::Log { source, .. } = &failure {
                         self.failed.send_replace(Some(format!("log: {source}")));
                         return;
