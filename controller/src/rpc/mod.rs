@@ -7,6 +7,7 @@ mod convert;
 mod scope;
 mod segment;
 mod stream;
+mod transaction;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -135,8 +136,6 @@ calls! {
         is_segment_valid(SegmentId) -> SegmentValidityResponse;
         is_stream_cut_valid(StreamCut) -> StreamCutValidityResponse;
         get_delegation_token(StreamInfo) -> DelegationToken;
-    }
-    not_built {
         update_stream(StreamConfig) -> UpdateStreamStatus;
         truncate_stream(StreamCut) -> UpdateStreamStatus;
         seal_stream(StreamInfo) -> UpdateStreamStatus;
@@ -149,6 +148,8 @@ calls! {
         ping_transaction(PingTxnRequest) -> PingTxnStatus;
         check_transaction_state(TxnRequest) -> TxnState;
         list_completed_transactions(ListCompletedTxnRequest) -> ListCompletedTxnResponse;
+    }
+    not_built {
         delete_scope_recursive(ScopeInfo) -> DeleteScopeStatus;
         remove_writer(RemoveWriterRequest) -> RemoveWriterResponse;
         note_timestamp_from_writer(TimestampFromWriter) -> TimestampResponse;

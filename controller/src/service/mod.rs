@@ -2,9 +2,12 @@
 //!
 //! Nothing here knows gRPC or REST. Outcomes that callers tell apart are values; [`ServiceError`] is for the rest.
 
+mod change;
 mod query;
+mod scale;
 mod scope;
 mod stream;
+mod transaction;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +23,11 @@ use crate::stream::SegmentId;
 use crate::stream::name::is_stored_name;
 use crate::workflow::Engine;
 
+pub(crate) use change::{StreamChange, StreamDeletion};
+pub(crate) use scale::Scaling;
 pub(crate) use scope::{NamePage, ScopeCreation, ScopeDeletion};
 pub(crate) use stream::StreamCreation;
+pub(crate) use transaction::{End, Pinged, TransactionEnding};
 
 /// Why a call has no outcome of its own.
 #[derive(Debug, thiserror::Error)]

@@ -5,7 +5,8 @@ use crate::store::Opened;
 use crate::stream::name::is_stored_name;
 use crate::stream::truncation::epochs_between;
 use crate::stream::{
-    EpochRecord, Epochs, PlacedCut, Segment, SegmentId, StreamCut, StreamState, Successor, ValidCut,
+    EpochRecord, Epochs, PlacedCut, Segment, SegmentId, StreamCut, StreamState, Successor,
+    TruncationRecord, ValidCut,
     segments_between, successors,
 };
 
@@ -138,10 +139,16 @@ impl Service {
 }
 
 /// The cut at which the data of a stream begins.
-pub(super) async fn head_cut(opened: &Opened) -> Outcome<StreamCut> {
-    let truncated = opened.table.truncation().await?.map(|found| found.row.cut);
-    match truncated.filter(|cut| !cut.0.is_empty()) {
-        Some(cut) => Ok(cut),
-        None => Ok(ValidCut::start_of(&*opened.table.epoch(0).await?).to_cut()),
+async fn head_cut(opened: &Opened) -> Outcome<StreamCut> {
+    let record = opened.table.truncation().await?.map(|found| found.row).unwrap_or_default();
+    head_of(opened, &record).await
+}
+
+/// The cut at which the data of a stream with this truncation begins.
+pub(super) async fn head_of(opened: &Opened, record: &TruncationRecord) -> Outcome<StreamCut> {
+    if record.cut.0.is_empty() {
+        Ok(ValidCut::start_of(&*opened.table.epoch(0).await?).to_cut())
+    } else {
+        Ok(record.cut.clone())
     }
 }

@@ -1,5 +1,9 @@
 //! Life of a stream: creation, configuration, existence.
 
+use std::time::Duration;
+
+use tokio::time::sleep;
+
 use super::{Outcome, Service, ServiceError, check_present};
 use crate::record::name::Kind;
 use crate::record::scope::Presence;
@@ -7,6 +11,9 @@ use crate::segment_client::Expect;
 use crate::store::{StoreError, WorkItem};
 use crate::stream::name::{SYSTEM_SCOPE, is_stored_name};
 use crate::stream::{StreamConfig, StreamState};
+
+/// Pause before a creation looks again at what somebody else has written.
+const CONFLICT_PAUSE: Duration = Duration::from_millis(2);
 
 /// Outcome of a creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +47,16 @@ impl Service {
         if scope == SYSTEM_SCOPE || !is_stored_name(scope) || !self.is_scope_open(scope).await? {
             return Ok(StreamCreation::ScopeNotFound);
         }
+        loop {
+            match self.try_create_stream(scope, stream, &config).await {
+                // Somebody else was faster; what they wrote decides.
+                Err(ServiceError::Store(error)) if error.is_conflict() => sleep(CONFLICT_PAUSE).await,
+                other => return other,
+            }
+        }
+    }
+
+    async fn try_create_stream(&self, scope: &str, stream: &str, config: &StreamConfig) -> Outcome<StreamCreation> {
         let item = WorkItem::stream(scope, stream);
         if let Some(found) = self.store.find_stream(scope, stream).await? {
             if found.row.presence == Presence::Live {
@@ -50,18 +67,12 @@ impl Service {
             self.turn(&item).await?;
         }
         self.store.work().announce(&item).await?;
-        let row = self.engine.fresh_stream(scope, stream, config).await?;
+        let row = self.engine.fresh_stream(scope, stream, config.clone()).await?;
         let id = row.id;
-        let written =
-            match self.store.write_in_scope(scope, (Kind::Stream, stream), row, Expect::Absent).await {
-                Ok(written) => written,
-                Err(error) if error.is_conflict() => {
-                    self.finish_creation(&item).await?;
-                    return Ok(StreamCreation::Exists);
-                }
-                Err(error) if error.is_missing() => return Ok(StreamCreation::ScopeNotFound),
-                Err(error) => return Err(error.into()),
-            };
+        let written = match self.store.write_in_scope(scope, (Kind::Stream, stream), row, Expect::Absent).await {
+            Err(error) if error.is_missing() => return Ok(StreamCreation::ScopeNotFound),
+            other => other?,
+        };
         // Only now: a scope that is being deleted either sees the row or is seen here.
         if !self.is_scope_open(scope).await? {
             self.store.remove_in_scope(scope, (Kind::Stream, stream), written.unchanged()).await?;

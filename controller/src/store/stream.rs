@@ -39,6 +39,7 @@ pub(crate) struct StreamTable {
     pub(crate) id: u128,
     table: Table,
     epochs: Mutex<BTreeMap<i32, Arc<EpochRecord>>>,
+    last_head: Mutex<Option<Head>>,
 }
 
 /// A stream with the state it was found in.
@@ -87,6 +88,7 @@ impl Store {
             id,
             table: self.table(stream_table(id)),
             epochs: Mutex::default(),
+            last_head: Mutex::default(),
         });
         known.insert(key, table.clone());
         table
@@ -95,6 +97,18 @@ impl Store {
     /// Forgets where a stream is.
     pub(crate) fn forget_stream(&self, scope: &str, stream: &str) {
         self.streams.lock().remove(&(scope.to_owned(), stream.to_owned()));
+    }
+
+    /// Finds the table of a stream, without a round trip if it has been found before. The stream may be gone.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub(crate) async fn stream(&self, scope: &str, stream: &str) -> Result<Arc<StreamTable>, StoreError> {
+        let known = self.streams.lock().get(&(scope.to_owned(), stream.to_owned())).cloned();
+        match known {
+            Some(table) => Ok(table),
+            None => Ok(self.open(scope, stream).await?.table),
+        }
     }
 
     /// Finds a stream and its state: one round trip if it has been found before.
@@ -134,7 +148,21 @@ impl StreamTable {
 
     /// The state of the stream.
     pub(crate) async fn head(&self) -> Result<Option<Versioned<Head>>, StoreError> {
-        self.table.get(HEAD).await
+        let found: Option<Versioned<Head>> = self.table.get(HEAD).await?;
+        if let Some(found) = &found {
+            self.note_head(found.row);
+        }
+        Ok(found)
+    }
+
+    /// The state as this process read or wrote it last; another controller may have changed it since.
+    pub(crate) fn last_head(&self) -> Option<Head> {
+        *self.last_head.lock()
+    }
+
+    /// Keeps the state that has been read or written.
+    pub(crate) fn note_head(&self, head: Head) {
+        *self.last_head.lock() = Some(head);
     }
 
     /// The configuration of the stream.

@@ -5,10 +5,16 @@
 //! crash: each of its steps may run twice. What is decided comes from `stream`; here it is done.
 
 mod create;
+mod delete;
 mod rows;
 mod runner;
+mod scale;
+mod seal;
+mod transaction;
+mod truncate;
+mod update;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,14 +29,14 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use crate::record::name::Kind;
-use crate::record::scope::Presence;
+use crate::record::scope::{Presence, StreamRow};
 use crate::segment_client::SegmentError;
-use crate::store::{Store, StoreError, WorkItem};
-use crate::stream::StreamState;
+use crate::store::{Store, StoreError, StreamTable, Versioned, WorkItem};
+use crate::stream::transaction::Ending;
+use crate::stream::{StreamState, Transaction, TransactionId};
 
+pub(crate) use rows::{OWN_CONFIG, OWN_SCALE, OWN_SEAL, OWN_TRUNCATION, Rows};
 pub(crate) use runner::{Runner, Turn};
-
-use rows::Rows;
 
 /// Workflows fail as the store does.
 pub(crate) type Error = StoreError;
@@ -43,19 +49,14 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// What a pass leaves behind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Progress {
     /// Nothing that could be done is left.
     Rest,
-    /// There is more; another pass follows.
+    /// Every intent that was found is carried out, but there are more transactions; another pass follows.
+    Backlog,
+    /// An intent is not carried out yet; another pass follows.
     More,
-}
-
-impl Progress {
-    /// More if either is.
-    fn and(self, other: Self) -> Self {
-        if self == Self::More { self } else { other }
-    }
 }
 
 /// A request to a segment store that has not been sent yet.
@@ -67,6 +68,10 @@ pub(crate) struct Engine {
     store: Arc<Store>,
     runners: Mutex<BTreeMap<WorkItem, Arc<Runner>>>,
     recovered: watch::Sender<bool>,
+    /// Open transactions by the time at which to look at them; that may be before their leases end, never after.
+    leases: Mutex<BTreeSet<(i64, WorkItem, TransactionId)>>,
+    /// Since when this controller takes pings, in milliseconds since 1970.
+    serving_since_ms: i64,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -75,7 +80,15 @@ impl Engine {
     /// An engine whose tasks end when `stop` is cancelled.
     pub(crate) fn new(store: Arc<Store>, stop: CancellationToken) -> Self {
         let recovered = watch::Sender::new(false);
-        Self { store, runners: Mutex::default(), recovered, tasks: TaskTracker::new(), stop }
+        Self {
+            serving_since_ms: store.now_ms(),
+            store,
+            runners: Mutex::default(),
+            recovered,
+            leases: Mutex::default(),
+            tasks: TaskTracker::new(),
+            stop,
+        }
     }
 
     /// The tables.
@@ -134,8 +147,73 @@ impl Engine {
         };
         let runner = self.runner(item);
         for transaction in opened.table.sweep().await?.transactions {
-            runner.note(transaction);
+            self.note(&runner, transaction);
         }
+        Ok(())
+    }
+
+    /// Remembers a transaction as it stands in its row, and when its lease ends if it is open.
+    pub(crate) fn note(&self, runner: &Runner, transaction: Versioned<Transaction>) {
+        let at_ms = transaction.row.abort_at_ms(self.serving_since_ms);
+        let id = transaction.row.id;
+        if runner.note(transaction) {
+            self.leases.lock().insert((at_ms, runner.item.clone(), id));
+        }
+    }
+
+    /// Aborts transactions whose leases have ended. A lease that was renewed meanwhile is looked at again later.
+    pub(crate) async fn end_leases(self: &Arc<Self>) -> Result<(), Error> {
+        let now_ms = self.store.now_ms();
+        while let Some((_at_ms, item, id)) = self.pop_due(now_ms) {
+            let runner = self.runner(&item);
+            let Some(known) = runner.open(id) else { continue };
+            if !known.row.is_expired(self.serving_since_ms, now_ms) {
+                self.leases.lock().insert((known.row.abort_at_ms(self.serving_since_ms), item, id));
+                continue;
+            }
+            if let Err(error) = self.end_lease(&runner, id, now_ms).await {
+                self.leases.lock().insert((now_ms, item, id));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn pop_due(&self, now_ms: i64) -> Option<(i64, WorkItem, TransactionId)> {
+        let mut leases = self.leases.lock();
+        if leases.first().is_some_and(|(at_ms, _, _)| *at_ms <= now_ms) { leases.pop_first() } else { None }
+    }
+
+    /// Aborts one transaction, unless its row says that it has been pinged or has ended.
+    async fn end_lease(
+        self: &Arc<Self>,
+        runner: &Arc<Runner>,
+        id: TransactionId,
+        now_ms: i64,
+    ) -> Result<(), Error> {
+        let opened = match self.store.open(&runner.item.scope, &runner.item.name).await {
+            Err(StoreError::NotFound(_)) => {
+                runner.clear();
+                return Ok(());
+            }
+            other => other?,
+        };
+        let found = opened.table.transaction(id).await?;
+        runner.forget(id);
+        let Some(found) = found else { return Ok(()) };
+        let ending = if found.row.is_expired(self.serving_since_ms, now_ms) { found.row.abort() } else { Ending::Already };
+        let noted = match ending {
+            Ending::Start(aborting) => {
+                match opened.table.write_transaction(aborting, found.unchanged()).await {
+                    // It was pinged or ended at this very moment.
+                    Err(error) if error.is_conflict() => found,
+                    other => other?,
+                }
+            }
+            Ending::Already | Ending::Refused(_) => found,
+        };
+        self.note(runner, noted);
+        self.ask(runner);
         Ok(())
     }
 
@@ -176,6 +254,10 @@ impl Engine {
             let turn = runner.asked();
             match self.pass(runner).await {
                 Ok(Progress::More) => pause = PAUSE_MIN,
+                Ok(Progress::Backlog) => {
+                    pause = PAUSE_MIN;
+                    runner.pass_on(turn);
+                }
                 Ok(Progress::Rest) => {
                     pause = PAUSE_MIN;
                     if !runner.finish(turn) {
@@ -231,7 +313,8 @@ impl Engine {
             return Ok(Progress::Rest);
         };
         if found.row.presence == Presence::Leaving {
-            return Ok(Progress::Rest);
+            runner.clear();
+            return self.delete(scope, stream, &found).await;
         }
         let table = self.store.stream_table(scope, stream, found.row.id);
         let rows = match Rows::read(&table).await {
@@ -239,9 +322,28 @@ impl Engine {
             other => other?,
         };
         match rows {
-            Some(rows) if rows.head.row.state != StreamState::Creating => Ok(Progress::Rest),
+            Some(mut rows) if rows.head.row.state != StreamState::Creating => {
+                self.pass_rows(runner, &table, &mut rows, &found).await
+            }
             _ => self.create(&table, &found.row).await,
         }
+    }
+
+    /// Carries out each intent of a stream at most once; those that have to wait for another lead to a further pass,
+    /// so none starves.
+    async fn pass_rows(
+        &self,
+        runner: &Arc<Runner>,
+        table: &StreamTable,
+        rows: &mut Rows,
+        found: &Versioned<StreamRow>,
+    ) -> Result<Progress, Error> {
+        let mut progress = self.abort(runner, table).await?;
+        progress = progress.max(self.commit(runner, table, rows).await?);
+        progress = progress.max(self.update(table, rows, found).await?);
+        progress = progress.max(self.scale(table, rows).await?);
+        progress = progress.max(self.truncate(table, rows).await?);
+        Ok(progress.max(self.seal(runner, table, rows).await?))
     }
 
     /// Runs requests to segment stores side by side, up to a limit, until one fails.

@@ -10,42 +10,42 @@ use crate::stream::{EpochRecord, StreamConfig, StreamState, TruncationRecord};
 
 /// The rows as they were read or written last.
 #[derive(Debug, Clone)]
-pub(super) struct Rows {
+pub(crate) struct Rows {
     /// State.
-    pub(super) head: Versioned<Head>,
+    pub(crate) head: Versioned<Head>,
     /// Configuration.
-    pub(super) config: Versioned<ConfigRow>,
+    pub(crate) config: Versioned<ConfigRow>,
     /// Pending scale.
-    pub(super) scale: Versioned<ScaleRow>,
+    pub(crate) scale: Versioned<ScaleRow>,
     /// Truncation.
-    pub(super) truncation: Versioned<TruncationRecord>,
+    pub(crate) truncation: Versioned<TruncationRecord>,
     /// Commit round.
-    pub(super) commit: Versioned<CommitRow>,
+    pub(crate) commit: Versioned<CommitRow>,
     /// Wish to be sealed.
-    pub(super) seal: Versioned<SealRow>,
+    pub(crate) seal: Versioned<SealRow>,
 }
 
 /// A row that one workflow owns: its key and its place among the [`Rows`].
-pub(super) struct Own<R: 'static> {
+pub(crate) struct Own<R: 'static> {
     key: &'static str,
     place: fn(&mut Rows) -> &mut Versioned<R>,
 }
 
 /// The row of updates.
-pub(super) const OWN_CONFIG: Own<ConfigRow> = Own { key: CONFIG, place: |rows| &mut rows.config };
+pub(crate) const OWN_CONFIG: Own<ConfigRow> = Own { key: CONFIG, place: |rows| &mut rows.config };
 /// The row of scales.
-pub(super) const OWN_SCALE: Own<ScaleRow> = Own { key: SCALE, place: |rows| &mut rows.scale };
+pub(crate) const OWN_SCALE: Own<ScaleRow> = Own { key: SCALE, place: |rows| &mut rows.scale };
 /// The row of truncations.
-pub(super) const OWN_TRUNCATION: Own<TruncationRecord> =
+pub(crate) const OWN_TRUNCATION: Own<TruncationRecord> =
     Own { key: TRUNCATION, place: |rows| &mut rows.truncation };
 /// The row of commit rounds.
-pub(super) const OWN_COMMIT: Own<CommitRow> = Own { key: COMMIT, place: |rows| &mut rows.commit };
+pub(crate) const OWN_COMMIT: Own<CommitRow> = Own { key: COMMIT, place: |rows| &mut rows.commit };
 /// The row of the seal.
-pub(super) const OWN_SEAL: Own<SealRow> = Own { key: SEAL, place: |rows| &mut rows.seal };
+pub(crate) const OWN_SEAL: Own<SealRow> = Own { key: SEAL, place: |rows| &mut rows.seal };
 
 impl Rows {
     /// Reads the rows in one request; `None` if they have not been written yet.
-    pub(super) async fn read(stream: &StreamTable) -> Result<Option<Self>, Error> {
+    pub(crate) async fn read(stream: &StreamTable) -> Result<Option<Self>, Error> {
         let keys = [HEAD, CONFIG, SCALE, TRUNCATION, COMMIT, SEAL].map(Into::into).to_vec();
         let table = stream.table();
         let found = table.get_entries(keys).await?;
@@ -64,7 +64,7 @@ impl Rows {
     }
 
     /// The batch that writes the rows of a new stream, unless somebody else has.
-    pub(super) fn first(config: &StreamConfig, epoch: &EpochRecord) -> Batch {
+    pub(crate) fn first(config: &StreamConfig, epoch: &EpochRecord) -> Batch {
         let head = Head { state: StreamState::Creating, active_epoch: epoch.epoch };
         Batch::new()
             .put(HEAD, &head, Expect::Absent)
@@ -77,15 +77,24 @@ impl Rows {
     }
 
     /// Changes the state alone.
-    pub(super) async fn enter(&mut self, stream: &StreamTable, state: StreamState) -> Result<(), Error> {
+    pub(crate) async fn enter(&mut self, stream: &StreamTable, state: StreamState) -> Result<(), Error> {
         let head = Head { state, ..self.head.row };
         let versions = stream.table().write(Batch::new().put(HEAD, &head, self.head.unchanged())).await?;
         self.head = Versioned { row: head, version: versions.first().copied().unwrap_or_default() };
+        stream.note_head(head);
+        Ok(())
+    }
+
+    /// Writes an intent: the row of one workflow alone.
+    pub(crate) async fn intend<R: Row>(&mut self, stream: &StreamTable, own: &Own<R>, row: R) -> Result<(), Error> {
+        let expect = (own.place)(self).unchanged();
+        let versions = stream.table().write(Batch::new().put(own.key, &row, expect)).await?;
+        *(own.place)(self) = Versioned { row, version: versions.first().copied().unwrap_or_default() };
         Ok(())
     }
 
     /// Changes the head, the row of one workflow and further rows, all or nothing.
-    pub(super) async fn step<R: Row>(
+    pub(crate) async fn step<R: Row>(
         &mut self,
         stream: &StreamTable,
         head: Head,
@@ -99,6 +108,7 @@ impl Rows {
         let versions = stream.table().write(batch).await?;
         let version = |index: usize| versions.get(index).copied().unwrap_or_default();
         self.head = Versioned { row: head, version: version(0) };
+        stream.note_head(head);
         *(own.place)(self) = Versioned { row, version: version(1) };
         Ok(())
     }

@@ -67,6 +67,11 @@ impl Runner {
         state.running
     }
 
+    /// Tells the callers that `turn` is over although the task goes on.
+    pub(super) fn pass_on(&self, turn: Turn) {
+        self.done.send_replace(turn);
+    }
+
     /// Tells that the task is gone without having done its work.
     pub(super) fn abandon(&self) {
         self.state.lock().running = false;
@@ -94,13 +99,13 @@ impl Runner {
         !(state.open.is_empty() && state.committing.is_empty() && state.aborting.is_empty())
     }
 
-    /// Remembers a transaction as it stands in its row.
-    pub(crate) fn note(&self, transaction: Versioned<Transaction>) {
+    /// Remembers a transaction as it stands in its row; whether it is open and was not known to be.
+    pub(super) fn note(&self, transaction: Versioned<Transaction>) -> bool {
         use crate::stream::TransactionState as State;
         let mut state = self.state.lock();
         let id = transaction.row.id;
         match transaction.row.state {
-            State::Open => drop(state.open.insert(id, transaction)),
+            State::Open => return state.open.insert(id, transaction).is_none(),
             State::Committing => {
                 state.open.remove(&id);
                 let order = transaction.row.commit.as_ref().map_or(0, |commit| commit.order);
@@ -113,6 +118,7 @@ impl Runner {
             }
             State::Committed | State::Aborted => drop(state.open.remove(&id)),
         }
+        false
     }
 
     /// An open transaction, if this process knows it.

@@ -1,0 +1,172 @@
+//! Ends of transactions: commit rounds and aborts.
+//!
+//! A round is written down before anything is merged, with all that decides what it does. A transaction's row goes
+//! after its data is merged or dropped and its end is recorded, so a question about it meets one or the other.
+
+use std::sync::Arc;
+
+use super::rows::{OWN_COMMIT, Rows};
+use super::scale::{epoch_batch, sealed_batch};
+use super::{Engine, Error, Progress, Runner};
+use crate::record::name::{segment, transaction_key, transaction_segment};
+use crate::record::stream::{CommitRow, Head};
+use crate::segment_client::{Expect, SegmentShape};
+use crate::store::{Batch, StoreError, StreamTable};
+use crate::stream::transaction::{Merge, MergePlan, Rolling, Round, next_round};
+use crate::stream::{
+    Admission, EpochRecord, Segment, StreamState, TransactionId, TransactionState, Workflow,
+};
+
+impl Engine {
+    /// Merges the next transactions in the order of their commit calls, or those of a round that was begun.
+    pub(super) async fn commit(
+        &self,
+        runner: &Arc<Runner>,
+        table: &StreamTable,
+        rows: &mut Rows,
+    ) -> Result<Progress, Error> {
+        let queue = runner.committing();
+        if rows.commit.row.pending.is_none() && queue.is_empty() {
+            return Ok(Progress::Rest);
+        }
+        let state = match Workflow::Commit.admit(rows.head.row.state) {
+            Admission::Wait => return Ok(Progress::More),
+            Admission::Refused | Admission::Done => {
+                // The stream was sealed without them: their rows are left over from before.
+                runner.committed(&queue);
+                return Ok(Progress::Rest);
+            }
+            Admission::Start(state) => state.unwrap_or(rows.head.row.state),
+        };
+        let round = match rows.commit.row.pending.clone() {
+            Some(round) => round,
+            None => {
+                let Some(round) = self.decide_round(table, rows, &queue).await? else { return Ok(Progress::Rest) };
+                let head = Head { state, ..rows.head.row };
+                let row = CommitRow { pending: Some(round.clone()) };
+                rows.step(table, head, (&OWN_COMMIT, row), Batch::new()).await?;
+                round
+            }
+        };
+        let begun = table.epoch(round.epoch).await?;
+        let from = round.rolling.map_or(rows.head.row.active_epoch, |start| start.active_epoch);
+        let active = table.epoch(from).await?;
+        let resting = if state == StreamState::Committing { StreamState::Active } else { state };
+        match round.plan(&begun, &active)? {
+            MergePlan::Direct(merges) => {
+                let ids = &round.transactions;
+                let (merged, recorded) = tokio::join!(self.merge(table, &merges), self.record_commits(table, ids));
+                merged?;
+                recorded?;
+                self.finish_round(table, rows, &round, Head { state: resting, ..rows.head.row }).await?;
+            }
+            MergePlan::Rolling(rolling) => {
+                let last = self.roll(table, &active, &rolling).await?;
+                self.record_commits(table, &round.transactions).await?;
+                self.finish_round(table, rows, &round, Head { state: resting, active_epoch: last }).await?;
+            }
+        }
+        runner.committed(&round.transactions);
+        Ok(if runner.committing().is_empty() { Progress::Rest } else { Progress::Backlog })
+    }
+
+    async fn decide_round(
+        &self,
+        table: &StreamTable,
+        rows: &Rows,
+        queue: &[TransactionId],
+    ) -> Result<Option<Round>, Error> {
+        let Some(round) = next_round(queue) else { return Ok(None) };
+        let begun = table.epoch(round.epoch).await?;
+        let active = table.epoch(rows.head.row.active_epoch).await?;
+        Ok(Some(round.decided(&begun, &active, self.store.now_ms())))
+    }
+
+    /// Merges into several segments side by side. Sources that are gone have been merged before.
+    async fn merge(&self, table: &StreamTable, merges: &[Merge]) -> Result<(), Error> {
+        let (scope, stream) = (&table.scope, &table.stream);
+        let name = |(parent, id): &(crate::stream::SegmentId, TransactionId)| {
+            transaction_segment(scope, stream, parent.number(), *id)
+        };
+        let requests: Vec<(String, Vec<String>)> = merges
+            .iter()
+            .map(|merge| (segment(scope, stream, merge.target), merge.sources.iter().map(name).collect()))
+            .collect();
+        let segments = self.store.segments();
+        let merges = requests.iter().map(|(target, sources)| segments.merge(target, sources.clone()));
+        self.each(merges.collect()).await.map(drop)
+    }
+
+    async fn record_commits(&self, table: &StreamTable, ids: &[TransactionId]) -> Result<(), Error> {
+        self.store.complete((&table.scope, &table.stream), ids, TransactionState::Committed).await
+    }
+
+    /// Adds the two epochs of a rolling round; returns the number of the second.
+    async fn roll(&self, table: &StreamTable, active: &EpochRecord, rolling: &Rolling) -> Result<i32, Error> {
+        let (merged_into, next) = (&rolling.epochs.transactions, &rolling.epochs.active);
+        let ids = |epoch: &EpochRecord| epoch.segments.iter().map(Segment::id).collect::<Vec<_>>();
+        let (old, duplicates) = (ids(active), ids(merged_into));
+        let shape = SegmentShape::default();
+        self.create_segments(table, &merged_into.segments, shape).await?;
+        self.merge(table, &rolling.merges).await?;
+        let duplicate_lengths = self.seal_segments(table, &duplicates).await?;
+        let config = table.config().await?.row.current;
+        self.create_segments(table, &next.segments, super::create::shape(&config)).await?;
+        let batch = epoch_batch(merged_into, &old, None)
+            .and(epoch_batch(next, &duplicates, Some(&duplicate_lengths)));
+        table.table().write(batch).await?;
+        let lengths = self.seal_segments(table, &old).await?;
+        table.table().write(sealed_batch(merged_into.epoch, &old, Some(&lengths))).await?;
+        Ok(next.epoch)
+    }
+
+    /// Takes the transactions of a round away and lets the stream go.
+    async fn finish_round(
+        &self,
+        table: &StreamTable,
+        rows: &mut Rows,
+        round: &Round,
+        head: Head,
+    ) -> Result<(), Error> {
+        let keys = round.transactions.iter().map(|id| (transaction_key(*id).into(), Expect::Any)).collect();
+        if round.rolling.is_some() {
+            // A rolling round that lost its row first would be rolled again.
+            table.table().remove(keys).await?;
+            return rows.step(table, head, (&OWN_COMMIT, CommitRow::default()), Batch::new()).await;
+        }
+        let (removed, stepped) = tokio::join!(
+            table.table().remove(keys),
+            rows.step(table, head, (&OWN_COMMIT, CommitRow::default()), Batch::new()),
+        );
+        removed?;
+        stepped
+    }
+
+    /// Drops the transactions that are to be aborted. The state of the stream does not matter.
+    pub(super) async fn abort(&self, runner: &Arc<Runner>, table: &StreamTable) -> Result<Progress, Error> {
+        for id in runner.aborting() {
+            match self.abort_one(table, id).await {
+                Ok(()) => runner.aborted(id),
+                // Nothing of it was ever there.
+                Err(StoreError::NotFound(_)) => runner.aborted(id),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Progress::Rest)
+    }
+
+    async fn abort_one(&self, table: &StreamTable, id: TransactionId) -> Result<(), Error> {
+        let begun = table.epoch(id.epoch()).await?;
+        let name = |part: &Segment| transaction_segment(&table.scope, &table.stream, part.number, id);
+        let names: Vec<String> = begun.segments.iter().map(name).collect();
+        let segments = self.store.segments();
+        let deletes = self.each(names.iter().map(|name| segments.delete_segment(name)).collect());
+        let key = (table.scope.as_str(), table.stream.as_str());
+        let ids = [id];
+        let (deleted, recorded) =
+            tokio::join!(deletes, self.store.complete(key, &ids, TransactionState::Aborted));
+        deleted?;
+        recorded?;
+        table.table().remove(vec![(transaction_key(id).into(), Expect::Any)]).await
+    }
+}
