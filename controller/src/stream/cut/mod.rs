@@ -264,9 +264,10 @@ impl PlacedCut {
     /// one segment the offset decides.
     pub fn compare(&self, other: &Self) -> CutOrder {
         let (mut before, mut after) = (false, false);
-        for (range, mine) in self.spread() {
-            for (theirs_range, theirs) in other.spread() {
-                if range.overlaps(theirs_range) {
+        let theirs = other.spread();
+        for (range, mine) in &self.spread() {
+            for (other_range, theirs) in &theirs {
+                if range.overlaps(*other_range) {
                     before |= mine < theirs;
                     after |= mine > theirs;
                 }

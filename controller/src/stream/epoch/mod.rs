@@ -7,6 +7,8 @@ pub mod scale;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use super::segment::{KeyRange, Segment, SegmentId, are_contiguous};
 
 /// One epoch of a stream.
@@ -105,6 +107,7 @@ impl EpochRecord {
         created_ms: i64,
     ) -> Result<Self, Exhausted> {
         let epoch = self.epoch.checked_add(1).ok_or(Exhausted)?;
+        let sealed: BTreeSet<SegmentId> = sealed.iter().copied().collect();
         let kept = self.segments.iter().filter(|segment| !sealed.contains(&segment.id()));
         let mut segments: Vec<Segment> = kept.chain(created).copied().collect();
         segments.sort_by(|a, b| a.range.order(&b.range));

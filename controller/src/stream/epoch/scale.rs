@@ -3,6 +3,8 @@
 //! A scale is decided once, at submission: the [`Transition`] holds ids and ranges of the new segments, so every
 //! repetition of the workflow creates and seals the same ones.
 
+use std::collections::BTreeSet;
+
 use super::super::config::{SEGMENTS_MAX, ScalingPolicy};
 use super::super::segment::{KeyRange, Segment, SegmentId, union};
 use super::super::state::StreamState;
@@ -323,12 +325,12 @@ fn check_ranges(request: &ScaleRequest) -> Result<Vec<KeyRange>, ScaleError> {
 
 fn check_sealed(active: &EpochRecord, seal: &[SegmentId], ranges: &[KeyRange]) -> Result<(), ScaleError> {
     let mut sealed = Vec::with_capacity(seal.len());
-    for (index, id) in seal.iter().enumerate() {
-        let segment = active.segment(*id).ok_or(ScaleError::NotActive(*id))?;
-        if seal[..index].contains(id) {
+    let mut seen = BTreeSet::new();
+    for id in seal {
+        sealed.push(active.segment(*id).ok_or(ScaleError::NotActive(*id))?.range);
+        if !seen.insert(*id) {
             return Err(ScaleError::DuplicateSegment(*id));
         }
-        sealed.push(segment.range);
     }
     let mut created = ranges.to_vec();
     created.sort_by(KeyRange::order);
