@@ -35,6 +35,12 @@ const STORE_CALL_TIMEOUT: Duration = Duration::from_secs(30);
 const REOPEN_MIN: Duration = Duration::from_millis(100);
 /// Longest such wait.
 const REOPEN_MAX: Duration = Duration::from_secs(10);
+/// How long another owner of the folder may take to leave it.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+/// Time between two looks at it.
+const LOCK_RETRY: Duration = Duration::from_millis(20);
+/// How far storage threads stand behind those that answer clients.
+const STORAGE_NICE: i32 = 10;
 /// Stack of a storage thread.
 const STORAGE_STACK_BYTES: usize = 4 * 1024 * 1024;
 
@@ -146,7 +152,7 @@ pub struct SegmentStore {
     stop: CancellationToken,
     log: Arc<dyn Log>,
     failed: watch::Receiver<Option<String>>,
-    storage: Option<Runtime>,
+    _storage: StorageRuntime,
 }
 
 impl SegmentStore {
@@ -160,15 +166,15 @@ impl SegmentStore {
         let listener = dhara_stdx::net::listen(config.listen)
             .await
             .map_err(|source| StartError::Listen { address: config.listen, source })?;
-        let storage = storage_runtime().map_err(StartError::Runtime)?;
-        let opened = open_folder(config, &seams, storage.handle()).await?;
+        let storage = StorageRuntime::start().map_err(StartError::Runtime)?;
+        let opened = open_when_free(config, &seams, &storage.handle).await?;
         let stop = CancellationToken::new();
         let opener = Arc::new(Opener {
             log: Arc::clone(&opened.log),
             objects: opened.objects,
             cache: SharedCache::new(config.index_cache_bytes),
             seams: seams.clone(),
-            storage: storage.handle().clone(),
+            storage: storage.handle.clone(),
             stop: stop.clone(),
         });
         let handles = Containers::new(config.containers);
@@ -197,7 +203,7 @@ impl SegmentStore {
         let server_config = ServerConfig { connections_max: config.connections_max };
         let server = Server::start(listener, handles, Arc::clone(&seams.entropy), &server_config)
             .map_err(|source| StartError::Listen { address: config.listen, source })?;
-        Ok(Self { server, containers: tracker, stop, log: opened.log, failed, storage: Some(storage) })
+        Ok(Self { server, containers: tracker, stop, log: opened.log, failed, _storage: storage })
     }
 
     /// Where the server listens.
@@ -219,24 +225,43 @@ impl SegmentStore {
     }
 
     /// Closes connections, lets every container finish and flush, then closes the log.
-    pub async fn stop(mut self) {
+    pub async fn stop(self) {
         self.server.stop().await;
         self.stop.cancel();
         self.containers.close();
         self.containers.wait().await;
         let log = Arc::clone(&self.log);
         let _closed = tokio::task::spawn_blocking(move || log.close()).await;
-        if let Some(storage) = self.storage.take() {
-            storage.shutdown_background();
-        }
     }
 }
 
-impl Drop for SegmentStore {
+/// The runtime of everything that must not hold up clients; ends without waiting wherever it is dropped.
+struct StorageRuntime {
+    handle: Handle,
+    runtime: Option<Runtime>,
+}
+
+impl StorageRuntime {
+    /// One thread, behind everything that answers clients.
+    fn start() -> io::Result<Self> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("storage")
+            .thread_stack_size(STORAGE_STACK_BYTES)
+            .enable_all()
+            .on_thread_start(|| {
+                dhara_stdx::sched::shape_thread(0, STORAGE_NICE);
+            })
+            .build()?;
+        Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
+    }
+}
+
+impl Drop for StorageRuntime {
     fn drop(&mut self) {
-        // A runtime must not be dropped where it could block another one.
-        if let Some(storage) = self.storage.take() {
-            storage.shutdown_background();
+        // Dropping a runtime waits for its threads, which no task of another runtime may do.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
         }
     }
 }
@@ -244,6 +269,23 @@ impl Drop for SegmentStore {
 struct OpenedFolder {
     log: Arc<dyn Log>,
     objects: Arc<dyn ObjectStore>,
+}
+
+/// Opens the folder; an owner that was killed a moment ago gets the time to be gone.
+async fn open_when_free(
+    config: &StoreConfig,
+    seams: &Seams,
+    storage: &Handle,
+) -> Result<OpenedFolder, StartError> {
+    let deadline = tokio::time::Instant::now() + LOCK_PATIENCE;
+    loop {
+        match open_folder(config, seams, storage).await {
+            Err(StartError::Log(LogError::Locked { .. })) if tokio::time::Instant::now() < deadline => {
+                tokio::time::sleep(LOCK_RETRY).await;
+            }
+            opened => return opened,
+        }
+    }
 }
 
 async fn open_folder(
@@ -272,19 +314,6 @@ async fn open_folder(
         Ok(opened) => opened,
         Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
     }
-}
-
-/// One thread, behind everything that answers clients.
-fn storage_runtime() -> io::Result<Runtime> {
-    Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name("storage")
-        .thread_stack_size(STORAGE_STACK_BYTES)
-        .enable_all()
-        .on_thread_start(|| {
-            dhara_stdx::sched::shape_thread(0, 10);
-        })
-        .build()
 }
 
 impl Opener {
