@@ -35,6 +35,14 @@ pub enum Kind {
 /// Version of the value of `applied`.
 const APPLIED_VERSION: u8 = 1;
 
+/// Longest key that a row may have.
+pub const KEY_BYTES_MAX: usize = 65_535;
+
+/// Whether a key may be written by whoever applies records: not empty, not too long, not that of `applied`.
+pub(crate) fn is_row(key: &[u8]) -> bool {
+    key.first().is_some_and(|kind| *kind != Kind::Applied as u8) && key.len() <= KEY_BYTES_MAX
+}
+
 /// Returns the key of the row `applied`.
 pub fn applied() -> Bytes {
     Bytes::from_static(&[Kind::Applied as u8])

@@ -273,6 +273,7 @@ impl Index {
         assert!(sequence >= state.newest, "records are applied in order: {sequence} after {}", state.newest);
         state.newest = sequence;
         for row in rows {
+            assert!(key::is_row(&row.key), "a row of the index has a key of its own: {:?}", row.key);
             state.active.apply(row);
         }
         if state.active.rows() == 0 {

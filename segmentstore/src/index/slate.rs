@@ -12,11 +12,12 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use object_store::ObjectStore;
 use object_store::path::Path;
+use slatedb::admin::Admin;
 use slatedb::config::{
     CloseOptions, CompactionWorkerOptions, CompactorOptions, FlushOptions, FlushType,
     GarbageCollectorDirectoryOptions, GarbageCollectorOptions, ScanOptions, Settings,
 };
-use slatedb::{CloseReason, Db, ErrorKind, WriteBatch};
+use slatedb::{CloseReason, Db, ErrorKind, VersionedManifest, WriteBatch};
 use slatedb_common::clock::{SystemClock, SystemClockTicker};
 use std::future::Future;
 use std::ops::Range;
@@ -48,7 +49,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct SlateOptions {
     /// Wall time now, in milliseconds since 1970; from here on tokio's clock counts.
     pub now_unix_ms: u64,
-    /// Decides names of objects and jitter, so that a run can be repeated.
+    /// Decides jitter and, with the time, the names of objects, so that a run can be repeated. A new one for
+    /// each opening: two lives with one seed could give one name to two objects.
     pub seed: u64,
     /// The cache of this process.
     pub cache: SharedCache,
@@ -79,17 +81,48 @@ pub async fn open_slate(
     let store: Arc<dyn ObjectStore> = Arc::new(GuardedStore::new(store, guard));
     let clock = Arc::new(EngineClock::new(options.now_unix_ms));
     let (cache, scope) = options.cache.scope();
+    let admin = Admin::builder(prefix.clone(), Arc::clone(&store))
+        .with_system_clock(Arc::clone(&clock) as Arc<dyn SystemClock>)
+        .with_seed(options.seed)
+        .build();
     let builder = Db::builder(prefix, store)
         .with_settings(settings(options.updates))
         .with_system_clock(Arc::clone(&clock) as Arc<dyn SystemClock>)
         .with_seed(options.seed)
         .with_db_cache(cache, scope);
-    let db = run(&options.runtime, "open", async move { builder.build().await }).await?;
-    clock.reach(db.manifest().last_l0_clock_tick());
+    let db = run(&options.runtime, "open", async move {
+        clock.reach(newest_time(&admin).await?);
+        let db = builder.build().await?;
+        // An earlier owner may have written until it was fenced.
+        clock.reach(newest_time_of(&db.manifest()));
+        Ok(db)
+    })
+    .await?;
     let epoch = db.manifest().writer_epoch();
     let SlateOptions { cache, runtime, .. } = options;
     close_if_dropped.disarm();
     Ok(Arc::new(SlateRows { db, epoch, runtime, closing, cache, scope }))
+}
+
+/// The newest time that the engine has recorded anywhere, in milliseconds since 1970.
+async fn newest_time(admin: &Admin) -> Result<i64, slatedb::Error> {
+    let Some(manifest) = admin.read_manifest(None).await? else { return Ok(i64::MIN) };
+    let compactions = admin.read_compactions(None).await?;
+    let jobs = compactions.iter().flat_map(|compactions| compactions.recent_compactions());
+    let newest_job = jobs.map(|job| job.id().timestamp_ms()).max().unwrap_or(0);
+    Ok(newest_time_of(&manifest).max(time(newest_job)))
+}
+
+/// The newest time in a manifest: of a batch, or in the name of an object.
+fn newest_time_of(manifest: &VersionedManifest) -> i64 {
+    let views = manifest.all_sst_views().flat_map(|view| [view.id, view.sst.id.value()]);
+    let compacted = [manifest.last_compacted_l0_sst_view_id(), manifest.last_compacted_l0_sst_id()];
+    let newest_name = views.chain(compacted.into_iter().flatten()).map(|id| id.timestamp_ms()).max();
+    manifest.last_l0_clock_tick().max(time(newest_name.unwrap_or(0)))
+}
+
+fn time(unix_ms: u64) -> i64 {
+    i64::try_from(unix_ms).unwrap_or(i64::MAX)
 }
 
 /// The engine's settings; every value that differs from its default was measured.
@@ -271,10 +304,13 @@ fn rows_error(doing: &'static str, error: slatedb::Error) -> RowsError {
     }
 }
 
+/// A clock this much behind is worth a word.
+const BEHIND_WORTH_A_WORD: i64 = 1_000;
+
 /// Wall time read once, then counted by tokio's clock, which simulation can pause.
 ///
-/// The engine refuses every write while its clock is behind the newest tick in its manifest, so a machine whose
-/// clock was set back would not write for as long; [`Self::reach`] moves this clock on instead.
+/// The engine refuses batches and compactions while its clock is behind any time that it has recorded: a machine
+/// whose clock was set back would not write for as long. [`Self::reach`] moves this clock on instead.
 #[derive(Debug)]
 struct EngineClock {
     start: Instant,
@@ -283,15 +319,16 @@ struct EngineClock {
 
 impl EngineClock {
     fn new(now_unix_ms: u64) -> Self {
-        let start_unix_ms = i64::try_from(now_unix_ms).unwrap_or(i64::MAX);
-        Self { start: Instant::now(), start_unix_ms: AtomicI64::new(start_unix_ms) }
+        Self { start: Instant::now(), start_unix_ms: AtomicI64::new(time(now_unix_ms)) }
     }
 
     /// Sees to it that the clock shows at least `unix_ms` from now on.
     fn reach(&self, unix_ms: i64) {
         let behind_ms = unix_ms.saturating_sub(self.now().timestamp_millis());
         if behind_ms > 0 {
-            warn!(behind_ms, "wall clock is behind the index, which goes on from its own newest time");
+            if behind_ms > BEHIND_WORTH_A_WORD {
+                warn!(behind_ms, "wall clock is behind the index, which goes on from its own newest time");
+            }
             self.start_unix_ms.fetch_add(behind_ms, Ordering::SeqCst);
         }
     }
