@@ -6,3 +6,4 @@
 pub mod crash;
 pub mod replay;
 pub mod server;
+pub mod session;

@@ -1,5 +1,7 @@
 //! The controller transcripts against `dhara standalone`.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside of the test functions themselves")]
+
 use dhara_tests::replay::controller::Servers;
 use dhara_tests::replay::rpc::Controller;
 use dhara_tests::replay::wire::Outcome;

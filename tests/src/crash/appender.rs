@@ -2,7 +2,7 @@
 
 use super::chance::Chance;
 use super::event::{Ledger, entries, event};
-use super::session::{NEVER_WROTE, Session, Shape, append};
+use crate::session::{NEVER_WROTE, Session, Shape, append};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Buf, Bytes};
 use dhara_wire::codec::Uuid;

@@ -3,8 +3,8 @@
 use super::appender::{random_append, take_ack, writer_id};
 use super::chance::Chance;
 use super::event::{Ledger, entries};
-use super::session::{NEVER_WROTE, Session};
 use super::streams::{Range, Stream};
+use crate::session::{NEVER_WROTE, Session};
 use anyhow::{Context, Result, bail, ensure};
 use dhara_wire::command::Command;
 use dhara_wire::hash::routing_position;

@@ -7,7 +7,6 @@ mod appender;
 mod chance;
 mod event;
 mod keyed;
-mod session;
 mod streams;
 mod table;
 mod transaction;

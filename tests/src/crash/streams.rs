@@ -4,6 +4,9 @@ use anyhow::{Context, Result, bail, ensure};
 use dhara_wire::codec::Uuid;
 use dhara_wire::controller as proto;
 use dhara_wire::controller::controller_service_client::ControllerServiceClient;
+use dhara_wire::controller::create_stream_status::Status as Created;
+use dhara_wire::controller::scale_response::ScaleStreamStatus as Started;
+use dhara_wire::controller::scale_status_response::ScaleStatus as Scaled;
 use dhara_wire::name::{SegmentId, StreamName};
 use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
@@ -92,7 +95,6 @@ impl Stream {
         };
         let status =
             reply(self.client.create_stream(config).await)?.context("the controller is gone")?.status();
-        use proto::create_stream_status::Status as Created;
         ensure!(matches!(status, Created::Success | Created::StreamExists), "creating a stream: {status:?}");
         Ok(())
     }
@@ -160,10 +162,9 @@ impl Stream {
             scale_timestamp: 0,
         };
         let Some(answer) = reply(self.client.scale(request).await)? else { return Ok(None) };
-        use proto::scale_response::ScaleStreamStatus as Scaled;
         match answer.status() {
-            Scaled::Started => Ok(Some(Some(answer.epoch))),
-            Scaled::PreconditionFailed | Scaled::Failure => Ok(Some(None)),
+            Started::Started => Ok(Some(Some(answer.epoch))),
+            Started::PreconditionFailed | Started::Failure => Ok(Some(None)),
         }
     }
 
@@ -174,7 +175,6 @@ impl Stream {
     pub(super) async fn is_scaled(&mut self, epoch: i32) -> Result<Option<bool>> {
         let request = proto::ScaleStatusRequest { stream_info: Some(self.info()), epoch };
         let Some(answer) = reply(self.client.check_scale(request).await)? else { return Ok(None) };
-        use proto::scale_status_response::ScaleStatus as Scaled;
         match answer.status() {
             Scaled::Success => Ok(Some(true)),
             Scaled::InProgress => Ok(Some(false)),

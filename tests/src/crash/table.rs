@@ -1,7 +1,7 @@
 //! A writer of a table segment: conditional batches, all or nothing, with rising versions.
 
 use super::chance::Chance;
-use super::session::Session;
+use crate::session::Session;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use dhara_wire::command::{

@@ -3,8 +3,8 @@
 use super::appender::writer_id;
 use super::chance::Chance;
 use super::event::{entries, event, runs};
-use super::session::{Session, Shape, append};
 use super::streams::Stream;
+use crate::session::{Session, Shape, append};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use dhara_wire::codec::Uuid;

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// How long a peer may refuse to read what is sent.
-const SEND_TIMEOUT: Duration = Duration::from_secs(60);
+const SEND_TIMEOUT: Duration = Duration::from_mins(1);
 /// Events that may wait; far above what a transcript leaves unread.
 const EVENTS_MAX: usize = 1 << 16;
 

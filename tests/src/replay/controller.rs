@@ -247,12 +247,11 @@ impl Run {
 
     /// Makes calls at the same time and counts the values of one field of their replies.
     async fn concurrent(&self, concurrent: &Json) -> Result<()> {
-        let calls = match concurrent["calls"].as_array() {
-            Some(calls) => calls.clone(),
-            None => {
-                let count = usize::try_from(concurrent["count"].as_u64().context("concurrent.count")?)?;
-                vec![concurrent.clone(); count]
-            }
+        let calls = if let Some(calls) = concurrent["calls"].as_array() {
+            calls.clone()
+        } else {
+            let count = usize::try_from(concurrent["count"].as_u64().context("concurrent.count")?)?;
+            vec![concurrent.clone(); count]
         };
         let mut running = Vec::new();
         for call in &calls {

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value as Json;
+use std::fmt::Write as _;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
@@ -25,13 +26,13 @@ pub async fn request(
     let mut stream = tokio::net::TcpStream::connect(address).await?;
     let mut text = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
     for (name, value) in headers {
-        text.push_str(&format!("{name}: {value}\r\n"));
+        write!(text, "{name}: {value}\r\n")?;
     }
     if !body.is_empty() || matches!(method, "POST" | "PUT") {
         if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
             text.push_str("Content-Type: application/json\r\n");
         }
-        text.push_str(&format!("Content-Length: {}\r\n", body.len()));
+        write!(text, "Content-Length: {}\r\n", body.len())?;
     }
     text.push_str("\r\n");
     text.push_str(body);

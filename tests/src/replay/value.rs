@@ -6,6 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fmt::Write as _;
 
 /// Members of a nested value.
 pub type Item = BTreeMap<&'static str, Value>;
@@ -92,7 +93,11 @@ impl fmt::Debug for Value {
 
 /// Bytes as hexadecimal digits, the first ones only if there are many.
 pub fn hex(bytes: &[u8]) -> String {
-    let digits: String = bytes.iter().take(64).map(|byte| format!("{byte:02x}")).collect();
+    let mut digits = String::new();
+    for byte in bytes.iter().take(64) {
+        // Writing to a text cannot fail.
+        let _always = write!(digits, "{byte:02x}");
+    }
     if bytes.len() > 64 { format!("{digits}… ({} bytes)", bytes.len()) } else { digits }
 }
 

@@ -18,10 +18,10 @@ const REPLY_WAIT: Duration = Duration::from_secs(20);
 const READ_BYTES: i32 = 2 * 1024 * 1024;
 
 /// What a writer's first number is compared with.
-pub(super) const NEVER_WROTE: i64 = i64::MIN;
+pub const NEVER_WROTE: i64 = i64::MIN;
 
 /// A connection to a segment store.
-pub(super) struct Session {
+pub struct Session {
     connection: Connection,
     next_request: i64,
 }
@@ -31,7 +31,7 @@ impl Session {
     ///
     /// # Errors
     /// If it answers anything but a greeting.
-    pub(super) async fn open(store: &str) -> Result<Option<Self>> {
+    pub async fn open(store: &str) -> Result<Option<Self>> {
         let Ok(connection) = Connection::open(store).await else { return Ok(None) };
         let mut session = Self { connection, next_request: 1 };
         session.send(Hello { high_version: WIRE_VERSION, low_version: OLDEST_WIRE_VERSION }).await?;
@@ -43,7 +43,7 @@ impl Session {
     }
 
     /// A request id not used before on this connection.
-    pub(super) fn request_id(&mut self) -> i64 {
+    pub fn request_id(&mut self) -> i64 {
         self.next_request += 1;
         self.next_request
     }
@@ -52,7 +52,7 @@ impl Session {
     ///
     /// # Errors
     /// If the server does not read.
-    pub(super) async fn send(&mut self, command: impl Into<Command>) -> Result<()> {
+    pub async fn send(&mut self, command: impl Into<Command>) -> Result<()> {
         let mut frame = BytesMut::new();
         command.into().encode(&mut frame);
         self.connection.send(&frame).await
@@ -62,7 +62,7 @@ impl Session {
     ///
     /// # Errors
     /// If it hangs or sends what is no reply. A frame cut by its death is none.
-    pub(super) async fn reply(&mut self) -> Result<Option<Command>> {
+    pub async fn reply(&mut self) -> Result<Option<Command>> {
         let event = self.connection.next(REPLY_WAIT).await.context("no reply in time")?;
         self.connection.forget();
         match event {
@@ -75,7 +75,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::reply`].
-    pub(super) async fn ask(&mut self, command: impl Into<Command>) -> Result<Option<Command>> {
+    pub async fn ask(&mut self, command: impl Into<Command>) -> Result<Option<Command>> {
         self.send(command).await?;
         self.reply().await
     }
@@ -84,7 +84,7 @@ impl Session {
     ///
     /// # Errors
     /// If it cannot.
-    pub(super) async fn create(&mut self, segment: &str) -> Result<()> {
+    pub async fn create(&mut self, segment: &str) -> Result<()> {
         let request = CreateSegment {
             request_id: self.request_id(),
             segment: segment.to_owned(),
@@ -103,7 +103,7 @@ impl Session {
     ///
     /// # Errors
     /// If the server refuses.
-    pub(super) async fn setup(&mut self, segment: &str, writer_id: Uuid) -> Result<Option<i64>> {
+    pub async fn setup(&mut self, segment: &str, writer_id: Uuid) -> Result<Option<i64>> {
         let request = SetupAppend {
             request_id: self.request_id(),
             writer_id,
@@ -121,7 +121,7 @@ impl Session {
     ///
     /// # Errors
     /// If the server refuses.
-    pub(super) async fn info(&mut self, segment: &str) -> Result<Option<StreamSegmentInfo>> {
+    pub async fn info(&mut self, segment: &str) -> Result<Option<StreamSegmentInfo>> {
         let request = GetStreamSegmentInfo {
             request_id: self.request_id(),
             segment: segment.to_owned(),
@@ -138,7 +138,7 @@ impl Session {
     ///
     /// # Errors
     /// If the server refuses, is gone, or answers with the wrong place.
-    pub(super) async fn read(&mut self, segment: &str, from: i64) -> Result<Bytes> {
+    pub async fn read(&mut self, segment: &str, from: i64) -> Result<Bytes> {
         let info = self.info(segment).await?.context("gone")?;
         let mut data = BytesMut::new();
         let mut at = from;
@@ -164,7 +164,7 @@ impl Session {
 
 /// The ways in which a client may send one append.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Shape {
+pub enum Shape {
     /// The block end alone.
     Alone,
     /// A block of whole events.
@@ -176,13 +176,7 @@ pub(super) enum Shape {
 }
 
 /// The frames of one append of `events`, the last of which has `number`.
-pub(super) fn append(
-    shape: Shape,
-    writer_id: Uuid,
-    events: &[Bytes],
-    number: i64,
-    request_id: i64,
-) -> Vec<Command> {
+pub fn append(shape: Shape, writer_id: Uuid, events: &[Bytes], number: i64, request_id: i64) -> Vec<Command> {
     let whole: Bytes = events.concat().into();
     let mut end = AppendBlockEnd {
         writer_id,
