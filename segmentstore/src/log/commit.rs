@@ -95,7 +95,8 @@ impl Committer {
     ) -> Result<Self, LogError> {
         let again: u64 = start.unproven.iter().map(|payload| frame_bytes(payload.len())).sum();
         let floors = frame_bytes(floor::encode(&start.marks).len());
-        let len = config.first_file_bytes.max(FIRST_FRAME_AT + floors + again + 2 * BLOCK_BYTES);
+        let kept = kept_bytes(floor::encode(&start.marks).len());
+        let len = config.first_file_bytes.max(FIRST_FRAME_AT + floors + again + kept);
         let fresh = fresh_path(&config.dir, "next");
         let (file, fresh, len) = match create(&seams, &fresh, len) {
             Ok(file) => (file, fresh, len),
@@ -160,11 +161,12 @@ impl Committer {
             mark.floor = *floor;
         }
         let frees = floors.is_some() && self.table.can_free(&self.marks);
-        if batches.is_empty() && !frees {
-            return Ok((Vec::new(), Vec::new()));
+        if batches.is_empty() {
+            let freed = if frees { self.free()? } else { Vec::new() };
+            return Ok((Vec::new(), freed));
         }
         let payload: usize = batches.iter().map(Batch::len).sum();
-        let floors_len = if frees { floor::encode(&self.marks).len() } else { 0 };
+        let floors_len = floor::encode(&self.marks).len();
         self.make_room(payload + floors_len)?;
 
         let mut frame = Frame::with_payload(payload + floors_len);
@@ -185,11 +187,22 @@ impl Committer {
             committed.push((batch.container, batch.epoch, durable));
         }
         self.write(frame, &touched)?;
-        if !batches.is_empty() {
-            self.data_frame = self.chain.next - 1;
-        }
+        self.data_frame = self.chain.next - 1;
         let freed = if frees { self.table.free(&self.marks) } else { Vec::new() };
         Ok((committed, freed))
+    }
+
+    /// Lets go of the files that nobody needs, once the floors that say so are durable. It may use the room that
+    /// each file keeps for this, so it works on a full log too.
+    pub(super) fn free(&mut self) -> Result<Vec<Freed>, LogError> {
+        let room = self.active.len - self.active.at;
+        if !self.table.can_free(&self.marks)
+            || frame_bytes(floor::encode(&self.marks).len()) + BLOCK_BYTES > room
+        {
+            return Ok(Vec::new());
+        }
+        self.write_floors()?;
+        Ok(self.table.free(&self.marks))
     }
 
     /// True if the last frame of data has no frame after it that proves it.
@@ -260,13 +273,13 @@ impl Committer {
         Ok(())
     }
 
-    /// Makes sure that a payload of this size fits, and a proof after it.
+    /// Makes sure that a payload of this size fits, and what each file keeps room for after it.
     fn make_room(&mut self, payload: usize) -> Result<(), LogError> {
-        if self.active.at + frame_bytes(payload) + BLOCK_BYTES <= self.active.len {
+        let kept = kept_bytes(floor::encode(&self.marks).len());
+        if self.active.at + frame_bytes(payload) + kept <= self.active.len {
             return Ok(());
         }
-        let floors = floor::encode(&self.marks).len();
-        let needed = FIRST_FRAME_AT + frame_bytes(payload + floors) + BLOCK_BYTES;
+        let needed = FIRST_FRAME_AT + frame_bytes(payload) + kept;
         assert!(needed <= self.config.file_bytes, "no log file holds a payload of {payload} bytes");
         self.roll(needed)
     }
@@ -306,6 +319,12 @@ impl Committer {
         self.active = Active { file: spare.file, path, number, incarnation, at: FIRST_FRAME_AT, len };
         Ok(())
     }
+}
+
+/// Bytes that frames of data leave at the end of a file: for one frame of floors, which lets files go when there is
+/// no room for a new one, and for one that proves the last frame.
+pub(super) fn kept_bytes(floors: usize) -> u64 {
+    frame_bytes(floors) + BLOCK_BYTES
 }
 
 /// A frame being filled.

@@ -13,16 +13,16 @@ use bytes::Bytes;
 use dhara_stdx::{Clock, Disk, DiskLock, Entropy, OpenMode, sched};
 use parking_lot::Mutex;
 
-use super::commit::{Committer, Seams, Start};
+use super::commit::{Committer, Seams, Start, kept_bytes};
 use super::error::LogError;
-use super::file::LOCK_NAME;
-use super::floor::Floor;
-use super::frame::{BLOCK_BYTES, PAYLOAD_BYTES_FILL, frame_bytes};
+use super::file::{FIRST_FRAME_AT, LOCK_NAME};
+use super::floor::{self, Floor, Mark};
+use super::frame::{PAYLOAD_BYTES_FILL, frame_bytes};
 use super::keeper::Keeper;
 use super::queue::{DurableWatch, Queue, Work};
 use super::reader::LocalReader;
 use super::record::Batch;
-use super::recovery::{Found, recover};
+use super::recovery::recover;
 use super::table::FileTable;
 use super::{Log, LogReader, LogRoom, LogWriter};
 use crate::types::{ContainerEpoch, ContainerId, LogAddress};
@@ -59,9 +59,9 @@ impl LogConfig {
 
     /// Largest batch that fits in a file of its own.
     fn batch_bytes_max(&self) -> u64 {
-        let marks = vec![super::floor::Mark::default(); usize::from(self.containers)];
-        let floors = u64::try_from(super::floor::encode(&marks).len()).unwrap_or(u64::MAX);
-        self.file_bytes.saturating_sub(floors + frame_bytes(0) + 3 * BLOCK_BYTES)
+        let floors = floor::encode(&vec![Mark::default(); usize::from(self.containers)]).len();
+        let kept = FIRST_FRAME_AT + kept_bytes(floors) + frame_bytes(floors);
+        self.file_bytes.saturating_sub(kept)
     }
 
     /// Bytes that only operations which free space may use.
@@ -118,7 +118,9 @@ impl LocalLog {
         let seams = Seams { disk, clock, entropy };
         let lock = lock(&seams, &config)?;
         let (committer, table, keeper, marks) = start(&seams, &config)?;
-        let queue = Queue::new(&marks);
+        let fill_bytes = usize::try_from(config.batch_bytes_max())
+            .map_or(PAYLOAD_BYTES_FILL, |max| max.min(PAYLOAD_BYTES_FILL));
+        let queue = Queue::new(&marks, fill_bytes);
         let shared = Arc::new(Shared { config, seams, table, keeper, queue });
         let log = Self {
             shared: Arc::clone(&shared),
@@ -187,7 +189,7 @@ fn lock(seams: &Seams, config: &LogConfig) -> Result<Box<dyn DiskLock>, LogError
     })
 }
 
-type Started = (Committer, Arc<FileTable>, Arc<Keeper>, Vec<super::floor::Mark>);
+type Started = (Committer, Arc<FileTable>, Arc<Keeper>, Vec<Mark>);
 
 /// Recovers and begins a new epoch.
 fn start(seams: &Seams, config: &LogConfig) -> Result<Started, LogError> {
@@ -273,7 +275,10 @@ fn work_once(shared: &Shared, committer: &mut Committer, work: Work) -> Result<(
             shared.keeper.give(freed);
             Ok(())
         }
-        Err(LogError::Full) if shared.queue.put_back(batches, FULL_RETRY) => Ok(()),
+        Err(LogError::Full) => {
+            shared.keeper.give(committer.free()?);
+            if shared.queue.put_back(batches, FULL_RETRY) { Ok(()) } else { Err(LogError::Full) }
+        }
         Err(why) => Err(why),
     }
 }

@@ -10,7 +10,6 @@ use tokio::sync::Notify;
 
 use super::error::LogError;
 use super::floor::{Floor, Mark};
-use super::frame::PAYLOAD_BYTES_FILL;
 use super::record::Batch;
 use super::{Durable, LogRoom};
 use crate::types::{ContainerEpoch, ContainerId};
@@ -119,13 +118,15 @@ pub(super) enum Work {
 /// The meeting place of containers and log thread.
 #[derive(Debug)]
 pub(super) struct Queue {
+    /// A frame takes batches up to this many bytes, or one larger batch.
+    fill_bytes: usize,
     state: Mutex<State>,
     work: Condvar,
     idle: Condvar,
 }
 
 impl Queue {
-    pub(super) fn new(marks: &[Mark]) -> Self {
+    pub(super) fn new(marks: &[Mark], fill_bytes: usize) -> Self {
         let slot = |mark: &Mark| Slot {
             generation: 0,
             watch: None,
@@ -142,7 +143,7 @@ impl Queue {
             closing: false,
             ended: None,
         };
-        Self { state: Mutex::new(state), work: Condvar::new(), idle: Condvar::new() }
+        Self { fill_bytes, state: Mutex::new(state), work: Condvar::new(), idle: Condvar::new() }
     }
 
     /// Ends the container's writer, waits for what is under way, and gives the new writer's generation, its watch,
@@ -252,7 +253,7 @@ impl Queue {
     pub(super) fn wait(&self, quiet_after: Option<std::time::Duration>) -> Work {
         let mut state = self.state.lock();
         loop {
-            if let Some(work) = state.take() {
+            if let Some(work) = state.take(self.fill_bytes) {
                 return work;
             }
             if state.closing {
@@ -271,7 +272,7 @@ impl Queue {
 
     /// As [`Queue::wait`], without waiting.
     pub(super) fn poll(&self) -> Option<Work> {
-        self.state.lock().take()
+        self.state.lock().take(self.fill_bytes)
     }
 
     /// Puts back what could not be written for want of room, and waits for a floor to rise or a while to pass; false
@@ -340,14 +341,14 @@ impl State {
         self.pending_bytes = self.batches.iter().map(|batch| u64::try_from(batch.len()).unwrap_or(0)).sum();
     }
 
-    fn take(&mut self) -> Option<Work> {
+    fn take(&mut self, fill_bytes: usize) -> Option<Work> {
         if self.batches.is_empty() && !self.floors_changed {
             return None;
         }
         let mut batches = Vec::new();
         let mut bytes = 0;
         while let Some(batch) = self.batches.front() {
-            if bytes > 0 && bytes + batch.len() > PAYLOAD_BYTES_FILL {
+            if bytes > 0 && bytes + batch.len() > fill_bytes {
                 break;
             }
             bytes += batch.len();

@@ -126,21 +126,18 @@ impl Recovered {
                 None => self.unproven = state.last_file(found)?,
             }
             self.chain = state.chain;
-            if oldest.is_none() {
-                return Err(LogError::rotten(
-                    &self.files[0].path,
-                    FIRST_FRAME_AT,
-                    "first frame of the oldest file",
-                ));
-            }
         }
-        check_floors(oldest.as_deref(), &self.marks)
+        // An epoch that ended before it wrote anything may leave a file without frames, but never all of them.
+        let Some(oldest) = oldest else {
+            return Err(LogError::rotten(&self.files[0].path, FIRST_FRAME_AT, "first frame of the log"));
+        };
+        check_floors(&oldest, &self.marks)
     }
 }
 
 /// Refuses a log whose oldest surviving record comes after one that is still needed.
-fn check_floors(oldest: Option<&[Mark]>, marks: &[Mark]) -> Result<(), LogError> {
-    for (index, (first, mark)) in oldest.unwrap_or_default().iter().zip(marks).enumerate() {
+fn check_floors(oldest: &[Mark], marks: &[Mark]) -> Result<(), LogError> {
+    for (index, (first, mark)) in oldest.iter().zip(marks).enumerate() {
         let needed = mark.floor.sequence.0.max(1);
         if first.next > needed {
             return Err(lost(index, needed, first.next));

@@ -4,11 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes};
-use dhara_stdx::{Disk, ManualClock, SeededEntropy, SimDisk};
+use dhara_stdx::{Disk, Entropy, ManualClock, SeededEntropy, SimDisk};
 
 use super::*;
 
 mod contract;
+mod crash;
+mod damage;
+mod world;
 
 /// Size of the files in tests: many of them fit into memory, and rolls are frequent.
 const FILE_BYTES: u64 = 64 << 10;

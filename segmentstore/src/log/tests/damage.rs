@@ -1,0 +1,80 @@
+//! The format as it lies on disk: a golden file, and bytes that chance has changed.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// The bytes of a file that holds one batch, as docs/formats.md draws them: never change without a new version.
+const GOLDEN: &str = include_str!("golden.hex");
+
+fn small_log() -> SimDisk {
+    let disk = SimDisk::new(1);
+    let log = open_manual(&disk, &config(2), 42).unwrap();
+    let (_reader, mut writer) = log.open(ContainerId(1)).unwrap();
+    writer.begin(ContainerEpoch(3)).unwrap();
+    writer.append(batch(1, 3, 1..=2, 20)).unwrap();
+    log.turn().unwrap();
+    writer.append(batch(1, 3, 3..=3, 5000)).unwrap();
+    log.turn().unwrap();
+    log.quiet().unwrap();
+    disk.kill()
+}
+
+/// Each block up to its last byte that is not zero, as one line of hex.
+fn blocks_in_hex(bytes: &[u8]) -> String {
+    let used =
+        bytes.chunks(4096).map(|block| &block[..block.iter().rposition(|b| *b != 0).map_or(0, |at| at + 1)]);
+    let line = |block: &[u8]| block.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n";
+    used.take(3).map(line).collect()
+}
+
+#[test]
+fn format_is_the_golden_one() {
+    let found = small_log().content(&file::log_path(Path::new("log"), 1)).unwrap();
+    assert_eq!(blocks_in_hex(&found), GOLDEN);
+}
+
+#[test]
+fn check_reports_what_is_there_and_changes_nothing() {
+    let disk = small_log();
+    let before = disk.content(&file::log_path(Path::new("log"), 1)).unwrap();
+    let report = check(&config(2), Arc::new(disk.clone())).unwrap();
+    assert_eq!((report.files, report.frames), (1, 4));
+    assert_eq!(report.last, [None, Some(SequenceNumber(3))]);
+    assert_eq!(disk.calls(), 0);
+    assert_eq!(disk.content(&file::log_path(Path::new("log"), 1)).unwrap(), before);
+    disk.rot(&file::log_path(Path::new("log"), 1), 8192 + 70, 1).unwrap();
+    assert!(matches!(check(&config(2), Arc::new(disk)), Err(LogError::Rotten { .. })));
+}
+
+proptest! {
+    /// Damaged bytes never panic, never show a wrong byte, and never lose a proven record silently.
+    #[test]
+    fn changed_bytes_are_found_or_harmless(changes in prop::collection::vec((0..FILE_BYTES, 1..9000_u64), 1..4)) {
+        let disk = small_log();
+        for (at, len) in changes {
+            disk.rot(&file::log_path(Path::new("log"), 1), at, len).unwrap();
+        }
+        if let Ok(log) = open_manual(&disk, &config(2), 1) {
+            let records = read_all(log.open(ContainerId(1)).unwrap().0);
+            let wide = |sequence| if sequence == 3 { 5000 } else { 20 };
+            for record in &records {
+                prop_assert_eq!(&record.body, &body(1, record.sequence.0, wide(record.sequence.0)));
+            }
+        }
+    }
+
+    /// Random bytes in place of a header or a frame never panic.
+    #[test]
+    fn random_bytes_decode_to_nothing(bytes in prop::collection::vec(any::<u8>(), 0..200), incarnation: u64) {
+        prop_assert!(file::FileHeader::decode(&bytes).is_err());
+        prop_assert!(frame::FrameHeader::decode(&bytes, incarnation).is_none());
+        let records = record::Records::of(&bytes).count();
+        prop_assert!(records <= bytes.len() / RECORD_HEADER_BYTES);
+        for containers in 0..3 {
+            prop_assert!(floor::decode(1, 1, &bytes, containers).is_none_or(|m| m.len() == usize::from(containers)));
+        }
+    }
+}
