@@ -22,7 +22,7 @@ impl Default for ClientConfig {
     fn default() -> Self {
         Self {
             connect_timeout: Duration::from_secs(5),
-            request_timeout: Duration::from_secs(60),
+            request_timeout: Duration::from_mins(1),
             retry: RetryPolicy::default(),
             in_flight_bytes_max: 16 * 1024 * 1024,
             prefetch_bytes_max: 8 * 1024 * 1024,

@@ -100,7 +100,7 @@ pub enum Refusal {
     #[error("scope is not empty")]
     NotEmpty,
     /// The segments named are not those that take appends now, or too few would remain.
-    #[error("segments are not current")]
+    #[error("segments are not current, or too few would remain")]
     NotCurrent,
     /// The request makes no sense to the controller.
     #[error("request is not valid")]
@@ -111,14 +111,12 @@ impl ControllerError {
     /// Whether the same call may be made again.
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Uri { .. } | Self::Malformed { .. } => Retry::Never,
-            Self::Connect { .. } => Retry::Safe,
+            Self::Connect { .. } | Self::Refused { refusal: Refusal::Failure, .. } => Retry::Safe,
             Self::Call { status, .. } => match patience(status.code()) {
                 Patience::None => Retry::Never,
                 Patience::Some | Patience::Full => Retry::Unknown,
             },
-            Self::Refused { refusal: Refusal::Failure, .. } => Retry::Safe,
-            Self::Refused { .. } => Retry::Never,
+            Self::Uri { .. } | Self::Malformed { .. } | Self::Refused { .. } => Retry::Never,
         }
     }
 
@@ -222,8 +220,16 @@ fn patience(code: Code) -> Patience {
     }
 }
 
-fn refused<T>(subject: impl ToString, refusal: Refusal) -> Result<T, ControllerError> {
+fn refused<T>(subject: &(impl ToString + ?Sized), refusal: Refusal) -> Result<T, ControllerError> {
     Err(ControllerError::Refused { subject: subject.to_string(), refusal })
+}
+
+/// Turns the status of a missing stream into the refusal that other calls answer with.
+fn found<T>(stream: &StreamName, answer: Result<T, ControllerError>) -> Result<T, ControllerError> {
+    match answer {
+        Err(error) if error.is_not_found() => refused(stream, Refusal::StreamNotFound),
+        answer => answer,
+    }
 }
 
 fn scope_info(scope: &str) -> ScopeInfo {

@@ -81,7 +81,7 @@ impl Controller {
     /// # Cancel safety
     /// Changes nothing.
     pub async fn list_scopes(&self, token: &str) -> Result<Page<String>, ControllerError> {
-        let request = ScopesRequest { continuation_token: continuation(token) };
+        let request = ScopesRequest { continuation_token: Some(continuation(token)) };
         let call = |mut stub: super::Stub| {
             let request = request.clone();
             async move { stub.list_scopes(request).await }
@@ -121,8 +121,10 @@ impl Controller {
     }
 
     async fn list_all(&self, scope: &str, token: &str) -> Result<Listing, ControllerError> {
-        let request =
-            StreamsInScopeRequest { scope: Some(scope_info(scope)), continuation_token: continuation(token) };
+        let request = StreamsInScopeRequest {
+            scope: Some(scope_info(scope)),
+            continuation_token: Some(continuation(token)),
+        };
         let call = |mut stub: super::Stub| {
             let request = request.clone();
             async move { stub.list_streams_in_scope(request).await }
@@ -134,7 +136,7 @@ impl Controller {
         let request = StreamsInScopeWithTagRequest {
             scope: Some(scope_info(scope)),
             tag: tag.to_owned(),
-            continuation_token: continuation(token),
+            continuation_token: Some(continuation(token)),
         };
         let call = |mut stub: super::Stub| {
             let request = request.clone();
@@ -146,8 +148,8 @@ impl Controller {
 
 type Listing = dhara_wire::controller::StreamsInScopeResponse;
 
-fn continuation(token: &str) -> Option<ContinuationToken> {
-    Some(ContinuationToken { token: token.to_owned() })
+fn continuation(token: &str) -> ContinuationToken {
+    ContinuationToken { token: token.to_owned() }
 }
 
 fn next_token(token: Option<ContinuationToken>) -> String {

@@ -1,6 +1,6 @@
 //! Calls about the segments of a stream: which there are, where they are, what follows them.
 
-use super::{Controller, ControllerError, Refusal, refused, stream_info};
+use super::{Controller, ControllerError, Refusal, found, refused, stream_info};
 use dhara_wire::controller::scale_request::KeyRangeEntry;
 use dhara_wire::controller::{
     self as proto, GetSegmentsRequest, ScaleRequest, ScaleStatusRequest, scale_response,
@@ -32,7 +32,7 @@ impl Controller {
     /// The segments that take appends now, by range; none if the stream is sealed.
     ///
     /// # Errors
-    /// [`ControllerError`]; `NOT_FOUND` if there is no such stream.
+    /// [`ControllerError`]; a missing stream is [`Refusal::StreamNotFound`].
     /// # Cancel safety
     /// Changes nothing.
     pub async fn current_segments(
@@ -44,14 +44,14 @@ impl Controller {
             let info = info.clone();
             async move { stub.get_current_segments(info).await }
         };
-        let answer = self.call("getCurrentSegments", call).await?;
+        let answer = found(stream, self.call("getCurrentSegments", call).await)?;
         answer.segment_ranges.into_iter().map(|range| with_range("getCurrentSegments", range)).collect()
     }
 
     /// The segments at the stream's head with the offsets where they begin; −1 for one whose predecessors come first.
     ///
     /// # Errors
-    /// [`ControllerError`]; `NOT_FOUND` if there is no such stream.
+    /// [`ControllerError`]; a missing stream is [`Refusal::StreamNotFound`].
     /// # Cancel safety
     /// Changes nothing.
     pub async fn head_cut(&self, stream: &StreamName) -> Result<BTreeMap<SegmentId, i64>, ControllerError> {
@@ -60,7 +60,7 @@ impl Controller {
             let request = request.clone();
             async move { stub.get_segments(request).await }
         };
-        let answer = self.call("getSegments", call).await?;
+        let answer = found(stream, self.call("getSegments", call).await)?;
         let entry = |location: proto::segments_at_time::SegmentLocation| {
             Ok((id("getSegments", location.segment_id)?, location.offset))
         };
@@ -70,7 +70,7 @@ impl Controller {
     /// What takes over from `segment`; nothing if the stream is sealed there, or the segment is not.
     ///
     /// # Errors
-    /// [`ControllerError`]; `NOT_FOUND` if there is no such stream.
+    /// [`ControllerError`]; a missing stream is [`Refusal::StreamNotFound`].
     /// # Cancel safety
     /// Changes nothing.
     pub async fn successors(&self, segment: &SegmentName) -> Result<Vec<Successor>, ControllerError> {
@@ -80,7 +80,7 @@ impl Controller {
             let request = request.clone();
             async move { stub.get_segments_immediately_following(request).await }
         };
-        let answer = self.call(RPC, call).await?;
+        let answer = found(&segment.stream, self.call(RPC, call).await)?;
         let successor = |entry: proto::successor_response::SegmentEntry| {
             let range = entry.segment.ok_or(ControllerError::Malformed { rpc: RPC, what: "segment" })?;
             let predecessors = entry.value.into_iter().map(SegmentId::from_raw).collect();

@@ -1,6 +1,6 @@
 //! Calls about whole streams.
 
-use super::{Controller, ControllerError, Refusal, StreamSettings, refused, stream_info};
+use super::{Controller, ControllerError, Refusal, StreamSettings, found, refused, stream_info};
 use dhara_wire::controller::{StreamCut, create_stream_status, delete_stream_status, update_stream_status};
 use dhara_wire::name::{SegmentId, StreamName};
 use std::collections::BTreeMap;
@@ -125,7 +125,7 @@ impl Controller {
     /// The settings of `stream`.
     ///
     /// # Errors
-    /// [`ControllerError`].
+    /// [`ControllerError`]; a missing stream is [`Refusal::StreamNotFound`].
     /// # Cancel safety
     /// Changes nothing.
     pub async fn stream_settings(&self, stream: &StreamName) -> Result<StreamSettings, ControllerError> {
@@ -134,7 +134,8 @@ impl Controller {
             let info = info.clone();
             async move { stub.get_stream_configuration(info).await }
         };
-        Ok(StreamSettings::from_wire(self.call("getStreamConfiguration", call).await?))
+        let config = found(stream, self.call("getStreamConfiguration", call).await)?;
+        Ok(StreamSettings::from_wire(config))
     }
 }
 

@@ -207,7 +207,9 @@ impl StreamReader {
         if self.source.until == ReadUntil::Tail || waiting.is_empty() {
             return false;
         }
-        waiting.into_keys().for_each(|id| self.begin(id, 0));
+        for id in waiting.into_keys() {
+            self.begin(id, 0);
+        }
         true
     }
 
@@ -253,7 +255,8 @@ async fn read_events(
     let mut buffer = EventBuffer::default();
     let mut at = offset;
     while !reached(at) {
-        let data = match reader.next().await? {
+        let read = reader.next().await?;
+        let data = match read {
             SegmentRead::Data { data, .. } => data,
             SegmentRead::Truncated { offset } => {
                 debug!(%segment, from = at, to = offset, "events were given up before they were read");
@@ -266,7 +269,9 @@ async fn read_events(
         let permit = source.budget.acquire(data.len() as u64).await;
         buffer.push(data);
         let mut events = Vec::new();
-        while let Some((data, length)) = buffer.take().map_err(|NoEvent| malformed(segment, at))? {
+        loop {
+            let taken = buffer.take().map_err(|NoEvent| malformed(segment, at))?;
+            let Some((data, length)) = taken else { break };
             let end = at + i64::try_from(length).unwrap_or(i64::MAX);
             if reached(at) {
                 break;

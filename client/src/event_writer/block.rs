@@ -74,7 +74,9 @@ impl OpenBlock {
     /// Makes `cells` of the closed block `block` depend on this one too.
     pub(super) fn inherit(&mut self, block: u64, cells: &[Arc<AckCell>]) {
         if self.heir_of.replace(block) != Some(block) {
-            cells.iter().for_each(|cell| cell.depend());
+            for cell in cells {
+                cell.depend();
+            }
             self.cells.extend_from_slice(cells);
         }
     }

@@ -67,17 +67,22 @@ async fn hear(
     address: &str,
 ) -> Result<(), SegmentError> {
     let broken = |source| SegmentError::Receive { address: address.to_owned(), source };
-    while let Some(frame) = reader.next().await.map_err(broken)? {
-        let mut replies = vec![frame.command()?];
-        while let Some(frame) = reader.try_next().map_err(broken)? {
-            replies.push(frame.command()?);
+    loop {
+        let first = reader.next().await.map_err(broken)?;
+        let Some(first) = first else {
+            return Err(SegmentError::Closed { address: address.to_owned() });
+        };
+        let mut replies = vec![first.command()?];
+        loop {
+            let more = reader.try_next().map_err(broken)?;
+            let Some(more) = more else { break };
+            replies.push(more.command()?);
         }
         heard.fetch_add(1, Ordering::Relaxed);
         shared.change(|state, effects| {
             replies.into_iter().try_for_each(|reply| apply(state, lane, reply, effects))
         })?;
     }
-    Err(SegmentError::Closed { address: address.to_owned() })
 }
 
 /// Asks for a sign of life after a silence, and fails after a second one.

@@ -215,18 +215,20 @@ impl World {
         }
         for (slot, name) in self.state.take_homeless() {
             let store = usize::try_from(name.id.number()).unwrap() % STORES;
-            let lane = match &self.wires[store] {
-                Some(wire) => wire.lane,
-                None => {
-                    let lane = self.state.open_lane(Arc::new(Notify::new()));
-                    let (frames, replies) = (VecDeque::new(), VecDeque::new());
-                    self.wires[store] = Some(Wire { lane, frames, replies, sessions: BTreeMap::new() });
-                    lane
-                }
-            };
+            let lane = self.lane(store);
             assert!(self.state.adopt(lane, slot, &mut effects));
         }
         settle(&effects);
+    }
+
+    fn lane(&mut self, store: usize) -> LaneId {
+        let wire = self.wires[store].get_or_insert_with(|| Wire {
+            lane: self.state.open_lane(Arc::new(Notify::new())),
+            frames: VecDeque::new(),
+            replies: VecDeque::new(),
+            sessions: BTreeMap::new(),
+        });
+        wire.lane
     }
 
     fn live(&self) -> Vec<SegmentId> {
