@@ -17,7 +17,7 @@ use slatedb::config::{
     CloseOptions, CompactionWorkerOptions, CompactorOptions, FlushOptions, FlushType,
     GarbageCollectorDirectoryOptions, GarbageCollectorOptions, ScanOptions, Settings,
 };
-use slatedb::{CloseReason, Db, ErrorKind, VersionedManifest, WriteBatch};
+use slatedb::{CloseReason, Db, ErrorKind, VersionedCompactions, VersionedManifest, WriteBatch};
 use slatedb_common::clock::{SystemClock, SystemClockTicker};
 use std::future::Future;
 use std::ops::Range;
@@ -108,7 +108,7 @@ pub async fn open_slate(
 async fn newest_time(admin: &Admin) -> Result<i64, slatedb::Error> {
     let Some(manifest) = admin.read_manifest(None).await? else { return Ok(i64::MIN) };
     let compactions = admin.read_compactions(None).await?;
-    let jobs = compactions.iter().flat_map(|compactions| compactions.recent_compactions());
+    let jobs = compactions.iter().flat_map(VersionedCompactions::recent_compactions);
     let newest_job = jobs.map(|job| job.id().timestamp_ms()).max().unwrap_or(0);
     Ok(newest_time_of(&manifest).max(time(newest_job)))
 }
