@@ -8,6 +8,8 @@
 //! # Source
 //! Wire version 17 of Pravega's segment store protocol (`WireCommands`).
 
+#[cfg(any(test, feature = "proptest"))]
+mod any;
 mod parts;
 #[cfg(test)]
 mod tests;
@@ -172,12 +174,12 @@ macro_rules! commands {
             }
         )*
 
-        /// Any command with any fields.
-        #[cfg(test)]
-        pub(crate) fn any_command() -> impl proptest::strategy::Strategy<Value = Command> {
+        /// Any command with any fields, for property tests.
+        #[cfg(any(test, feature = "proptest"))]
+        pub fn any_command() -> impl proptest::strategy::Strategy<Value = Command> {
             use proptest::strategy::{Just, Strategy};
             proptest::strategy::Union::new([$(
-                (Just(()), $( <$type as tests::AnyValue>::any_value(), )*)
+                (Just(()), $( <$type as any::AnyValue>::any_value(), )*)
                     .prop_map(|((), $( $field, )*)| Command::from($name { $( $field ),* }))
                     .boxed(),
             )*])
