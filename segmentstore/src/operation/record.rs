@@ -436,3 +436,6 @@ fn get_bytes(from: &mut Bytes) -> Result<Bytes, Malformed> {
     }
     Ok(from.split_to(length))
 }
+
+#[cfg(test)]
+mod tests;
