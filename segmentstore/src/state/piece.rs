@@ -204,3 +204,6 @@ fn share(
     let source = Source::Records { first, span: u32::try_from(span).ok()?, segment, offset: origin };
     Some(Piece { offset: last.offset, length: total, source })
 }
+
+#[cfg(test)]
+mod tests;
