@@ -39,6 +39,7 @@ number! {
 
 impl SequenceNumber {
     /// The sequence number that follows this one.
+    #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)
     }
@@ -46,6 +47,7 @@ impl SequenceNumber {
 
 impl LogAddress {
     /// The address `bytes` further on in the same log file.
+    #[must_use]
     pub fn offset(self, bytes: u64) -> Self {
         Self(self.0 + bytes)
     }

@@ -14,7 +14,7 @@ const FLUSH_BYTES: usize = 16 * 1024 * 1024;
 /// Or at this many rows.
 const FLUSH_ROWS: usize = 50_000;
 /// Or this long after the first change.
-const FLUSH_AGE: Duration = Duration::from_secs(60);
+const FLUSH_AGE: Duration = Duration::from_mins(1);
 /// Or when the log holds this share of its budget, so that the floor can rise.
 const FLUSH_LOG_SHARE: u64 = 4;
 /// A row must arrive in this time, else the container ends and its clients try again.

@@ -117,6 +117,13 @@ impl Park {
         Some((parked, next))
     }
 
+    /// Takes everything out, in arrival order, when the container ends.
+    pub(super) fn drain(&mut self) -> Vec<Waiter> {
+        self.lines.clear();
+        self.pending.clear();
+        std::mem::take(&mut self.waiting).into_values().map(|parked| parked.waiter).collect()
+    }
+
     /// A connection ended; its setups in line must open no session.
     pub(super) fn abandon(&mut self, connection: ConnectionId) {
         for parked in self.waiting.values_mut() {

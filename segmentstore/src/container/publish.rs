@@ -3,7 +3,7 @@
 use super::marks::Marks;
 use crate::log::RECORD_HEADER_BYTES;
 use crate::read::{View, Views};
-use crate::state::{Added, AppendPlace, Effect, State};
+use crate::state::{Added, AppendPlace, Effect, Segment, State};
 use crate::types::{LogAddress, SegmentId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Publisher {
             match *effect {
                 Effect::Created(id) => self.create(state, id),
                 Effect::Appended { segment, offset, length } => {
-                    self.append(state, segment, offset, length, place);
+                    self.append(state.segment(segment), offset, length, place);
                 }
                 Effect::Moved { target, source, offset } => self.adopt(target, source, offset),
                 Effect::Changed(id) => self.change(state, id),
@@ -55,19 +55,17 @@ impl Publisher {
         }
     }
 
-    fn append(&mut self, state: &State, id: SegmentId, offset: u64, length: u64, place: RecordPlace) {
-        let Some(view) = self.by_id.get(&id) else { return };
-        let applied = state.segment(id).map(|segment| segment.applied);
+    fn append(&mut self, segment: Option<&Segment>, offset: u64, length: u64, place: RecordPlace) {
+        let Some(Segment { id, applied, .. }) = segment else { return };
+        let Some(view) = self.by_id.get(id) else { return };
         let place = AppendPlace {
             batch: place.batch,
             body: place.body,
             record_header_bytes: RECORD_HEADER_BYTES as u64,
         };
         let added = view.publish(|core, pieces| {
-            if let Some(applied) = applied {
-                *core = applied;
-            }
-            (length > 0).then(|| pieces.append(id, offset, length, place))
+            *core = *applied;
+            (length > 0).then(|| pieces.append(*id, offset, length, place))
         });
         match added {
             Some(Added::New(address)) => self.marks.add(address),
@@ -77,7 +75,7 @@ impl Publisher {
             }
             None => return,
         }
-        self.touch(id);
+        self.touch(*id);
     }
 
     fn adopt(&mut self, target: SegmentId, source: SegmentId, offset: u64) {

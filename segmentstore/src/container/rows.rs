@@ -3,7 +3,7 @@
 use crate::index::{Index, IndexError, Peek, Row, key};
 use crate::operation::TableChange;
 use crate::read::{decode_row, encode_row};
-use crate::state::{Dirty, RowChange, RowKey, Rows};
+use crate::state::{Dirty, KeyVersion, RowChange, RowKey, Rows};
 use crate::types::SegmentId;
 use bytes::Bytes;
 use dhara_wire::codec::Uuid;
@@ -15,8 +15,8 @@ use std::collections::HashMap;
 pub(super) enum RowValue {
     /// An attribute's value, or the null value.
     Attribute(i64),
-    /// A table key's version, if it exists.
-    Version(Option<i64>),
+    /// A table key's version.
+    Version(KeyVersion),
 }
 
 /// Rows loaded for operations that wait; pinned until those are judged.
@@ -66,7 +66,7 @@ impl Rows for Seen<'_> {
         }
     }
 
-    fn table_version(&self, segment: SegmentId, key: &Bytes) -> Option<Option<i64>> {
+    fn table_version(&self, segment: SegmentId, key: &Bytes) -> Option<KeyVersion> {
         match self.see(&RowKey::TableKey(segment, key.clone()))? {
             RowValue::Version(version) => Some(version),
             RowValue::Attribute(_) => None,
@@ -96,8 +96,8 @@ fn parse(key: &RowKey, row: Option<Bytes>) -> Option<RowValue> {
         (RowKey::Attribute(..), Some(row)) => {
             Some(RowValue::Attribute(i64::from_le_bytes(row.as_ref().try_into().ok()?)))
         }
-        (RowKey::TableKey(..), None) => Some(RowValue::Version(None)),
-        (RowKey::TableKey(..), Some(row)) => Some(RowValue::Version(Some(decode_row(row)?.0))),
+        (RowKey::TableKey(..), None) => Some(RowValue::Version(KeyVersion::Absent)),
+        (RowKey::TableKey(..), Some(row)) => Some(RowValue::Version(KeyVersion::Is(decode_row(row)?.0))),
     }
 }
 
@@ -127,7 +127,7 @@ pub(super) fn index_rows(changes: Vec<RowChange>, loaded: &mut Loaded) -> Vec<Ro
                 rows.push(attribute_row(segment, attribute, value, false));
             }
             RowChange::TableKey { segment, change, by_version } => {
-                let version = change.entry.as_ref().map(|(version, _)| *version);
+                let version = KeyVersion::from(change.entry.as_ref().map(|(version, _)| *version));
                 loaded.correct(&RowKey::TableKey(segment, change.key.clone()), RowValue::Version(version));
                 table_rows(segment, change, by_version, &mut rows);
             }

@@ -88,17 +88,28 @@ struct InFlight {
     bytes: usize,
 }
 
+/// An outcome on its way to whoever asked.
 enum Reply {
     Append {
         tag: AppendTag,
         reply: Arc<dyn AppendReply>,
         outcome: Result<Answer, Refusal>,
-        _permit: Option<BytePermit>,
+        /// Memory that the append occupies; given back with its reply.
+        permit: Option<BytePermit>,
     },
     Call {
         call: Call,
         outcome: Result<Answer, Refusal>,
     },
+}
+
+impl Reply {
+    /// The container ended before the outcome was certain.
+    fn unavailable(mut self) -> Self {
+        let (Self::Append { outcome, .. } | Self::Call { outcome, .. }) = &mut self;
+        *outcome = Err(Refusal::Unavailable);
+        self
+    }
 }
 
 pub(super) struct Task {
@@ -151,12 +162,14 @@ impl Task {
             refuse(operation);
         }
         for (_, reply) in std::mem::take(&mut self.work.replies) {
-            deliver(match reply {
-                Reply::Append { tag, reply, _permit, .. } => {
-                    Reply::Append { tag, reply, outcome: Err(Refusal::Unavailable), _permit }
-                }
-                Reply::Call { call, .. } => Reply::Call { call, outcome: Err(Refusal::Unavailable) },
-            });
+            deliver(reply.unavailable());
+        }
+        for waiter in self.work.park.drain() {
+            match waiter {
+                Waiter::Append(append) => refuse(Operation::Append(append)),
+                Waiter::Call(request, call) => refuse(Operation::Call(request, call)),
+                Waiter::EndSession(_) => {}
+            }
         }
         self.index.close().await;
         self.writer.close();
@@ -176,7 +189,7 @@ impl Task {
                 durable = self.durable.next() => self.take_durable(durable)?,
                 Some(event) = self.events.recv() => self.take_event(event)?,
                 () = std::future::ready(()), if apply => self.apply_slice(),
-                _ = tick.tick() => self.upkeep()?,
+                _ = tick.tick() => self.upkeep(),
                 taken = self.inbox.recv_many(&mut turn, TURN_OPERATIONS_MAX), if self.may_admit() => {
                     if taken == 0 {
                         return Ok(());
@@ -356,7 +369,7 @@ impl Task {
             answer
         });
         let Append { tag, reply, permit, .. } = append;
-        self.answer(Reply::Append { tag, reply, outcome, _permit: permit });
+        self.answer(Reply::Append { tag, reply, outcome, permit });
     }
 
     fn judge_call(&mut self, request: &Request, call: Call) {
@@ -466,10 +479,9 @@ impl Task {
         self.index.apply(rows, self.state.applied_upto());
     }
 
-    fn upkeep(&mut self) -> Result<(), Failure> {
+    fn upkeep(&mut self) {
         self.flush_if_due();
         self.sweep_if_due();
-        Ok(())
     }
 
     pub(super) fn log_opened(&self, took: Duration) {
@@ -488,7 +500,10 @@ fn adds_bytes(request: &Request) -> bool {
 
 fn deliver(reply: Reply) {
     match reply {
-        Reply::Append { tag, reply, outcome, .. } => reply.appended(&tag, outcome),
+        Reply::Append { tag, reply, outcome, permit } => {
+            reply.appended(&tag, outcome);
+            drop(permit);
+        }
         Reply::Call { call, outcome } => call(outcome),
     }
 }

@@ -275,7 +275,9 @@ impl Record {
                 out.put_u64_le(*entries);
                 out.put_i64_le(*time_ms);
                 put_count(changes.len(), out);
-                changes.iter().for_each(|change| put_change(change, out));
+                for change in changes {
+                    put_change(change, out);
+                }
             }
         }
     }

@@ -5,7 +5,7 @@ use super::outbox::Outbox;
 use super::reply::{self, Asked};
 use crate::container::ContainerHandle;
 use crate::operation::{
-    Answer, Append, AppendReply, AppendTag, Operation, Refusal, Request, SegmentKind, SessionId,
+    Answer, Append, AppendReply, AppendTag, Operation, Policy, Refusal, Request, SegmentKind, SessionId,
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use dhara_stdx::budget::BytePermit;
@@ -13,8 +13,7 @@ use dhara_wire::block::BlockAssembler;
 use dhara_wire::codec::Uuid;
 use dhara_wire::command::{
     AppendBlock, AppendBlockEnd, AppendSetup, Command, ConditionalAppend, ConditionalBlockEnd,
-    ConditionalCheckFailed, CreateTransientSegment, DataAppended, InvalidEventNumber, SegmentCreated,
-    SetupAppend,
+    ConditionalCheckFailed, CreateTransientSegment, DataAppended, InvalidEventNumber, SetupAppend,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -95,19 +94,16 @@ impl Connection {
         if let Some(earlier) = self.writers.by_id.insert(writer_id, writer) {
             send(&earlier.container, Operation::EndSession(earlier.session)).await?;
         }
-        let outbox = Arc::clone(&self.outbox);
-        let call = move |outcome: Result<Answer, Refusal>| match outcome {
-            Ok(Answer::SetUp { last }) => outbox.push(|out| {
-                AppendSetup { request_id, segment, writer_id, last_event_number: last }.encode(out);
-            }),
-            Ok(_) => outbox.close(),
-            Err(refusal) => {
-                let asked = Asked { request_id, segment: &segment, offset: -1 };
-                answer_or_close(&outbox, reply::refused(&asked, &refusal));
-            }
-        };
         let request = Request::SetupAppend { session, name, writer: writer_id };
-        send(&container, Operation::Call(request, Box::new(call))).await
+        let asked = Asked { request_id, segment, offset: -1 };
+        self.ask(&container, request, asked, move |answer, asked| match answer {
+            Answer::SetUp { last } => {
+                let segment = asked.segment;
+                Some(AppendSetup { request_id, segment, writer_id, last_event_number: last }.into())
+            }
+            _ => None,
+        })
+        .await
     }
 
     pub(super) fn append_block(
@@ -196,21 +192,10 @@ impl Connection {
         let name = dhara_wire::name::canonical(&segment).into_owned();
         let container = self.shared.containers.of(&name).ok_or(Close("the container is not open"))?;
         self.visit(&container);
-        let outbox = Arc::clone(&self.outbox);
-        let call = move |outcome: Result<Answer, Refusal>| {
-            let command = match outcome {
-                Ok(_) => Some(SegmentCreated { request_id, segment }.into()),
-                Err(refusal) => {
-                    reply::refused(&Asked { request_id, segment: &segment, offset: -1 }, &refusal)
-                }
-            };
-            answer_or_close(&outbox, command);
-        };
         // The container fills in its epoch.
         let kind = SegmentKind::Transient { connection: self.id.0, epoch: 0 };
-        let request =
-            Request::Create { name, kind, policy: crate::operation::Policy::default(), rollover_bytes: 0 };
-        send(&container, Operation::Call(request, Box::new(call))).await
+        let request = Request::Create { name, kind, policy: Policy::default(), rollover_bytes: 0 };
+        self.create(&container, request, Asked { request_id, segment, offset: -1 }).await
     }
 }
 
@@ -270,8 +255,8 @@ impl AppendReply for Acks {
             Err(refusal) => {
                 // A sealed segment's answer carries the number of the append that hit it.
                 let offset = if refusal == Refusal::Sealed { number } else { -1 };
-                let asked = Asked { request_id, segment: &append.segment, offset };
-                answer_or_close(&self.outbox, reply::refused(&asked, &refusal));
+                let asked = Asked { request_id, segment: append.segment.to_string(), offset };
+                answer_or_close(&self.outbox, reply::refused(asked, &refusal));
             }
             Ok(_) => self.outbox.close(),
         }

@@ -21,7 +21,7 @@ use tracing::debug;
 /// The first frame must have come by then.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A write that makes no progress for this long ends the connection.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+const WRITE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Table reads that one connection may have under way.
 const TABLE_READS_MAX: usize = 64;
 /// Reads that one connection may have waiting at tails.

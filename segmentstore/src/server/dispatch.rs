@@ -52,32 +52,28 @@ impl Connection {
 
     async fn change_segment(&mut self, command: Command) -> Result<(), Close> {
         match command {
-            Command::CreateSegment(command) => {
-                let CreateSegment {
-                    request_id, segment, target_rate, scale_type, rollover_size_bytes, ..
-                } = command;
-                let policy = Policy { scale_type, target_rate };
-                self.create(request_id, segment, SegmentKind::Stream, policy, rollover_size_bytes).await
-            }
+            Command::CreateSegment(command) => self.create_segment(command).await,
             Command::SealSegment(SealSegment { request_id, segment, .. }) => {
-                let success = |request_id, segment| SegmentSealed { request_id, segment }.into();
-                self.change(request_id, segment, -1, |name| Request::Seal { name }, success).await
+                let (name, container) = self.container_of(&segment)?;
+                let asked = Asked { request_id, segment, offset: -1 };
+                self.ask(&container, Request::Seal { name }, asked, |_, asked| {
+                    Some(SegmentSealed { request_id: asked.request_id, segment: asked.segment }.into())
+                })
+                .await
             }
             Command::DeleteSegment(DeleteSegment { request_id, segment, .. }) => {
                 self.delete(request_id, segment, false, false).await
             }
             Command::TruncateSegment(TruncateSegment { request_id, segment, truncation_offset, .. }) => {
-                let success = |request_id, segment| SegmentTruncated { request_id, segment }.into();
-                let request = |name| Request::Truncate { name, offset: truncation_offset };
-                self.change(request_id, segment, truncation_offset, request, success).await
+                let (name, container) = self.container_of(&segment)?;
+                let asked = Asked { request_id, segment, offset: truncation_offset };
+                let request = Request::Truncate { name, offset: truncation_offset };
+                self.ask(&container, request, asked, |_, asked| {
+                    Some(SegmentTruncated { request_id: asked.request_id, segment: asked.segment }.into())
+                })
+                .await
             }
-            Command::UpdateSegmentPolicy(command) => {
-                let UpdateSegmentPolicy { request_id, segment, target_rate, scale_type, .. } = command;
-                let policy = Policy { scale_type, target_rate };
-                let success = |request_id, segment| SegmentPolicyUpdated { request_id, segment }.into();
-                self.change(request_id, segment, -1, |name| Request::UpdatePolicy { name, policy }, success)
-                    .await
-            }
+            Command::UpdateSegmentPolicy(command) => self.update_policy(command).await,
             Command::GetSegmentAttribute(command) => self.get_attribute(command).await,
             Command::UpdateSegmentAttribute(command) => self.update_attribute(command).await,
             Command::MergeSegments(command) => self.merge(command).await,
@@ -104,146 +100,144 @@ impl Connection {
         Ok((name, container))
     }
 
-    /// Sends a request whose success has nothing to tell.
-    async fn change(
-        &mut self,
-        request_id: i64,
-        segment: String,
-        offset: i64,
-        request: impl FnOnce(String) -> Request,
-        success: impl FnOnce(i64, String) -> Command + Send + 'static,
+    /// Hands a request to its container; `success` makes the reply of an answer, or closes by making none.
+    pub(super) async fn ask(
+        &self,
+        container: &ContainerHandle,
+        request: Request,
+        asked: Asked,
+        success: impl FnOnce(Answer, Asked) -> Option<Command> + Send + 'static,
     ) -> Result<(), Close> {
-        let (name, container) = self.container_of(&segment)?;
         let outbox = Arc::clone(&self.outbox);
         let call = move |outcome: Result<Answer, Refusal>| {
             let command = match outcome {
-                Ok(_) => Some(success(request_id, segment)),
-                Err(refusal) => reply::refused(&Asked { request_id, segment: &segment, offset }, &refusal),
+                Ok(answer) => success(answer, asked),
+                Err(refusal) => reply::refused(asked, &refusal),
             };
             answer_or_close(&outbox, command);
         };
-        send(&container, Operation::Call(request(name), Box::new(call))).await
+        send(container, Operation::Call(request, Box::new(call))).await
     }
 
-    pub(super) async fn create(
-        &mut self,
-        request_id: i64,
-        segment: String,
-        kind: SegmentKind,
-        policy: Policy,
-        rollover_bytes: i64,
-    ) -> Result<(), Close> {
+    async fn create_segment(&mut self, command: CreateSegment) -> Result<(), Close> {
+        let CreateSegment { request_id, segment, target_rate, scale_type, rollover_size_bytes, .. } = command;
         if segment.is_empty() {
             self.illegal(request_id, segment, "segment name is empty");
             return Ok(());
         }
-        let success = |request_id, segment| SegmentCreated { request_id, segment }.into();
-        let rollover_bytes = rollover_bytes.max(0);
-        let request = |name| Request::Create { name, kind, policy, rollover_bytes };
-        self.change(request_id, segment, -1, request, success).await
+        let (name, container) = self.container_of(&segment)?;
+        let request = Request::Create {
+            name,
+            kind: SegmentKind::Stream,
+            policy: Policy { scale_type, target_rate },
+            rollover_bytes: rollover_size_bytes.max(0),
+        };
+        self.create(&container, request, Asked { request_id, segment, offset: -1 }).await
+    }
+
+    pub(super) async fn create(
+        &self,
+        container: &ContainerHandle,
+        request: Request,
+        asked: Asked,
+    ) -> Result<(), Close> {
+        self.ask(container, request, asked, |_, Asked { request_id, segment, .. }| {
+            Some(SegmentCreated { request_id, segment }.into())
+        })
+        .await
     }
 
     pub(super) async fn delete(
-        &mut self,
+        &self,
         request_id: i64,
         segment: String,
         table: bool,
         must_be_empty: bool,
     ) -> Result<(), Close> {
-        let success = |request_id, segment| SegmentDeleted { request_id, segment }.into();
-        let request = |name| Request::Delete { name, table, must_be_empty };
-        self.change(request_id, segment, -1, request, success).await
+        let (name, container) = self.container_of(&segment)?;
+        let request = Request::Delete { name, table, must_be_empty };
+        let asked = Asked { request_id, segment, offset: -1 };
+        self.ask(&container, request, asked, |_, Asked { request_id, segment, .. }| {
+            Some(SegmentDeleted { request_id, segment }.into())
+        })
+        .await
     }
 
-    async fn get_attribute(&mut self, command: GetSegmentAttribute) -> Result<(), Close> {
+    async fn update_policy(&self, command: UpdateSegmentPolicy) -> Result<(), Close> {
+        let UpdateSegmentPolicy { request_id, segment, target_rate, scale_type, .. } = command;
+        let (name, container) = self.container_of(&segment)?;
+        let request = Request::UpdatePolicy { name, policy: Policy { scale_type, target_rate } };
+        let asked = Asked { request_id, segment, offset: -1 };
+        self.ask(&container, request, asked, |_, Asked { request_id, segment, .. }| {
+            Some(SegmentPolicyUpdated { request_id, segment }.into())
+        })
+        .await
+    }
+
+    async fn get_attribute(&self, command: GetSegmentAttribute) -> Result<(), Close> {
         let GetSegmentAttribute { request_id, segment, attribute_id, .. } = command;
         let (name, container) = self.container_of(&segment)?;
-        let outbox = Arc::clone(&self.outbox);
-        let call = move |outcome: Result<Answer, Refusal>| {
-            let command = match outcome {
-                Ok(Answer::Attribute(value)) => Some(SegmentAttribute { request_id, value }.into()),
-                Ok(_) => None,
-                Err(refusal) => {
-                    reply::refused(&Asked { request_id, segment: &segment, offset: -1 }, &refusal)
-                }
-            };
-            answer_or_close(&outbox, command);
-        };
         let request = Request::GetAttribute { name, attribute: attribute_id };
-        send(&container, Operation::Call(request, Box::new(call))).await
+        let asked = Asked { request_id, segment, offset: -1 };
+        self.ask(&container, request, asked, move |answer, _| match answer {
+            Answer::Attribute(value) => Some(SegmentAttribute { request_id, value }.into()),
+            _ => None,
+        })
+        .await
     }
 
-    async fn update_attribute(&mut self, command: UpdateSegmentAttribute) -> Result<(), Close> {
+    async fn update_attribute(&self, command: UpdateSegmentAttribute) -> Result<(), Close> {
         let UpdateSegmentAttribute { request_id, segment, attribute_id, new_value, expected_value, .. } =
             command;
         let (name, container) = self.container_of(&segment)?;
-        let outbox = Arc::clone(&self.outbox);
-        let call = move |outcome: Result<Answer, Refusal>| {
-            let command = match outcome {
-                Ok(Answer::AttributeUpdated(success)) => {
-                    Some(SegmentAttributeUpdated { request_id, success }.into())
-                }
-                Ok(_) => None,
-                Err(refusal) => {
-                    reply::refused(&Asked { request_id, segment: &segment, offset: -1 }, &refusal)
-                }
-            };
-            answer_or_close(&outbox, command);
-        };
         let request =
             Request::UpdateAttribute { name, attribute: attribute_id, new_value, expected: expected_value };
-        send(&container, Operation::Call(request, Box::new(call))).await
+        let asked = Asked { request_id, segment, offset: -1 };
+        self.ask(&container, request, asked, move |answer, _| attribute_updated(request_id, &answer)).await
     }
 
-    async fn merge(&mut self, command: MergeSegments) -> Result<(), Close> {
+    async fn merge(&self, command: MergeSegments) -> Result<(), Close> {
         let MergeSegments { request_id, target, source, attribute_updates, .. } = command;
         let (target_name, container) = self.container_of(&target)?;
         let source_name = dhara_wire::name::canonical(&source).into_owned();
-        let outbox = Arc::clone(&self.outbox);
-        let call = move |outcome: Result<Answer, Refusal>| {
-            let command = match outcome {
-                Ok(Answer::Merged(length)) => {
-                    let new_target_write_offset = signed(length);
-                    Some(SegmentsMerged { request_id, target, source, new_target_write_offset }.into())
-                }
-                Ok(Answer::AttributeUpdated(success)) => {
-                    Some(SegmentAttributeUpdated { request_id, success }.into())
-                }
-                Ok(_) => None,
-                // Clients expect the source to be named, whichever segment was at fault.
-                Err(refusal) => reply::refused(&Asked { request_id, segment: &source, offset: -1 }, &refusal),
-            };
-            answer_or_close(&outbox, command);
-        };
         let request = Request::Merge { target: target_name, source: source_name, updates: attribute_updates };
-        send(&container, Operation::Call(request, Box::new(call))).await
+        // Clients expect the source to be named, whichever segment was at fault.
+        let asked = Asked { request_id, segment: source, offset: -1 };
+        self.ask(&container, request, asked, move |answer, asked| match answer {
+            Answer::Merged(length) => {
+                let new_target_write_offset = signed(length);
+                let source = asked.segment;
+                Some(SegmentsMerged { request_id, target, source, new_target_write_offset }.into())
+            }
+            answer => attribute_updated(request_id, &answer),
+        })
+        .await
     }
 
-    async fn merge_batch(&mut self, command: MergeSegmentsBatch) -> Result<(), Close> {
+    async fn merge_batch(&self, command: MergeSegmentsBatch) -> Result<(), Close> {
         let MergeSegmentsBatch { request_id, target, sources, .. } = command;
         let (target_name, container) = self.container_of(&target)?;
-        let source_names =
-            sources.iter().map(|source| dhara_wire::name::canonical(source).into_owned()).collect();
-        let outbox = Arc::clone(&self.outbox);
-        let call = move |outcome: Result<Answer, Refusal>| {
-            let command = match outcome {
-                Ok(Answer::BatchMerged(lengths)) => {
-                    let merged = sources
-                        .into_iter()
-                        .zip(lengths)
-                        .map(|(source, length)| MergedSource {
-                            source,
-                            new_target_write_offset: signed(length),
-                        })
-                        .collect();
-                    Some(SegmentsBatchMerged { request_id, target, merged }.into())
-                }
-                Ok(_) => None,
-                Err(refusal) => reply::refused(&Asked { request_id, segment: &target, offset: -1 }, &refusal),
-            };
-            answer_or_close(&outbox, command);
-        };
-        let request = Request::MergeBatch { target: target_name, sources: source_names };
-        send(&container, Operation::Call(request, Box::new(call))).await
+        let names = sources.iter().map(|source| dhara_wire::name::canonical(source).into_owned()).collect();
+        let request = Request::MergeBatch { target: target_name, sources: names };
+        let asked = Asked { request_id, segment: target, offset: -1 };
+        self.ask(&container, request, asked, move |answer, asked| {
+            let Answer::BatchMerged(lengths) = answer else { return None };
+            let merged = sources
+                .into_iter()
+                .zip(lengths)
+                .map(|(source, length)| MergedSource { source, new_target_write_offset: signed(length) })
+                .collect();
+            Some(SegmentsBatchMerged { request_id, target: asked.segment, merged }.into())
+        })
+        .await
+    }
+}
+
+fn attribute_updated(request_id: i64, answer: &Answer) -> Option<Command> {
+    match answer {
+        Answer::AttributeUpdated(success) => {
+            Some(SegmentAttributeUpdated { request_id, success: *success }.into())
+        }
+        _ => None,
     }
 }

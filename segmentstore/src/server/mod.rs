@@ -21,15 +21,18 @@ use parking_lot::RwLock;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 /// Bytes that frames above 64 KiB may hold in memory until their replies.
 const FRAME_BUDGET_BYTES: u64 = 256 * 1024 * 1024;
+
+/// Wait after a connection could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The containers of this process, each open or about to be opened again.
 #[derive(Clone)]
@@ -125,32 +128,37 @@ impl Server {
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>, places: Arc<Semaphore>, tasks: TaskTracker) {
-    let numbers = AtomicU64::new(1);
+    let mut number = 0;
     loop {
         let accepted = tokio::select! { biased;
             // Stopping is rare and final; accepting cannot starve behind it.
             () = shared.stop.cancelled() => return,
             accepted = dhara_stdx::net::accept(&listener) => accepted,
         };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Out of descriptors, most likely: others will end.
-                warn!(%error, "accept");
-                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-                continue;
-            }
-        };
+        let Some(stream) = accepted_or_pause(accepted).await else { continue };
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            warn!(%peer, "too many connections");
+            warn!("too many connections");
             continue;
         };
-        let id = ConnectionId(numbers.fetch_add(1, Ordering::Relaxed));
-        debug!(connection = id.0, %peer, "connection accepted");
-        let shared = Arc::clone(&shared);
-        drop(tasks.spawn(async move {
-            Connection::serve(stream, id, shared).await;
-            drop(place);
-        }));
+        number += 1;
+        drop(tasks.spawn(serve(stream, ConnectionId(number), Arc::clone(&shared), place)));
     }
+}
+
+async fn accepted_or_pause(accepted: io::Result<(TcpStream, SocketAddr)>) -> Option<TcpStream> {
+    match accepted {
+        Ok((stream, _peer)) => Some(stream),
+        Err(error) => {
+            // Out of descriptors, most likely: others will end.
+            warn!(%error, "accept");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            None
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, id: ConnectionId, shared: Arc<Shared>, place: OwnedSemaphorePermit) {
+    debug!(connection = id.0, "connection accepted");
+    Connection::serve(stream, id, shared).await;
+    drop(place);
 }

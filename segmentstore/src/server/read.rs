@@ -20,6 +20,10 @@ struct Asked {
     segment: String,
     offset: i64,
     request_id: i64,
+    /// The same offset, known not to be negative.
+    start: u64,
+    /// Most bytes of the reply.
+    wanted: usize,
 }
 
 impl Connection {
@@ -58,32 +62,25 @@ impl Connection {
             self.illegal(request_id, segment, "a table segment has no bytes to read");
             return Ok(());
         }
-        let asked = Asked { segment, offset, request_id };
         let wanted = usize::try_from(suggested_length).unwrap_or(0).clamp(READ_BYTES_MIN, READ_BYTES_MAX);
+        let asked = Asked { segment, offset, request_id, start, wanted };
         match view.try_read(container.log(), start, wanted) {
             Ok(Some(reply)) => {
                 answer(&self.outbox, asked, reply, false);
                 Ok(())
             }
             Ok(None) => {
-                self.park_read(container, view, asked, start, wanted);
+                self.park_read(container, view, asked);
                 Ok(())
             }
             Err(error) => failed(&self.outbox, asked, &error),
         }
     }
 
-    fn park_read(
-        &mut self,
-        container: ContainerHandle,
-        view: Arc<View>,
-        asked: Asked,
-        start: u64,
-        wanted: usize,
-    ) {
+    fn park_read(&mut self, container: ContainerHandle, view: Arc<View>, asked: Asked) {
         let outbox = Arc::clone(&self.outbox);
         drop(self.reads.spawn(async move {
-            match view.read(container.log(), start, wanted).await {
+            match view.read(container.log(), asked.start, asked.wanted).await {
                 Ok(reply) => {
                     outbox.room().await;
                     answer(&outbox, asked, reply, true);
@@ -166,7 +163,7 @@ impl Connection {
 
 /// Sends the reply of a read; `waited` tells whether it was parked.
 fn answer(outbox: &Outbox, asked: Asked, reply: ReadReply, waited: bool) {
-    let Asked { segment, offset, request_id } = asked;
+    let Asked { segment, offset, request_id, .. } = asked;
     let server_stack_trace = String::new();
     let empty = |at_tail, end_of_segment| {
         let data = Blob(Bytes::new());

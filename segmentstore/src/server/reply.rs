@@ -11,20 +11,18 @@ use dhara_wire::command::{
 pub(super) const ILLEGAL_ARGUMENT: i32 = 0;
 
 /// What a failed request is called in its reply.
-pub(super) struct Asked<'a> {
+pub(super) struct Asked {
     pub(super) request_id: i64,
     /// The segment as the request spelled it.
-    pub(super) segment: &'a str,
+    pub(super) segment: String,
     /// The offset of the request, −1 where it has none.
     pub(super) offset: i64,
 }
 
 /// The reply to a refused request; `None` closes the connection, which every client takes as "try again".
-pub(super) fn refused(asked: &Asked<'_>, refusal: &Refusal) -> Option<Command> {
-    let request_id = asked.request_id;
-    let segment = asked.segment.to_owned();
+pub(super) fn refused(asked: Asked, refusal: &Refusal) -> Option<Command> {
+    let Asked { request_id, segment, offset } = asked;
     let server_stack_trace = String::new();
-    let offset = asked.offset;
     Some(match refusal {
         Refusal::NoSuchSegment => NoSuchSegment { request_id, segment, server_stack_trace, offset }.into(),
         Refusal::AlreadyExists => SegmentAlreadyExists { request_id, segment, server_stack_trace }.into(),

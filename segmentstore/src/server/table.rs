@@ -1,9 +1,9 @@
 //! Requests on table segments.
 
-use super::append::{answer_or_close, send};
+use super::append::answer_or_close;
 use super::connection::{Close, Connection};
 use super::reply::{self, Asked, signed};
-use crate::operation::{Answer, Operation, Refusal, Request, SegmentKind, TableCondition, TablePut};
+use crate::operation::{Answer, Policy, Request, SegmentKind, TableCondition, TablePut};
 use crate::read::{TableRead, TableReadError, View};
 use bytes::Bytes;
 use dhara_wire::codec::Blob;
@@ -93,7 +93,10 @@ impl Connection {
             Ok(key_bytes) if key_bytes > 0 => SegmentKind::FixedTable { key_bytes },
             _ => SegmentKind::HashTable,
         };
-        self.create(request_id, segment, kind, crate::operation::Policy::default(), rollover_size_bytes).await
+        let (name, container) = self.container_of(&segment)?;
+        let rollover_bytes = rollover_size_bytes.max(0);
+        let request = Request::Create { name, kind, policy: Policy::default(), rollover_bytes };
+        self.create(&container, request, Asked { request_id, segment, offset: -1 }).await
     }
 
     pub(super) async fn delete_table(&mut self, command: DeleteTableSegment) -> Result<(), Close> {
@@ -112,23 +115,16 @@ impl Connection {
             puts.push(TablePut { key: entry.key.key, value: entry.value, condition });
         }
         let (name, container) = self.container_of(&segment)?;
-        let outbox = Arc::clone(&self.outbox);
-        let call = move |outcome: Result<Answer, Refusal>| {
-            let command = match outcome {
-                Ok(Answer::TableUpdated(updated_versions)) => {
-                    Some(TableEntriesUpdated { request_id, updated_versions }.into())
-                }
-                Ok(_) => None,
-                Err(refusal) => {
-                    let asked = Asked { request_id, segment: &segment, offset: table_segment_offset };
-                    reply::refused(&asked, &refusal)
-                }
-            };
-            answer_or_close(&outbox, command);
-        };
         let request =
             Request::TableUpdate { name, puts, expected_length: expected_length(table_segment_offset) };
-        send(&container, Operation::Call(request, Box::new(call))).await
+        let asked = Asked { request_id, segment, offset: table_segment_offset };
+        self.ask(&container, request, asked, move |answer, _| match answer {
+            Answer::TableUpdated(updated_versions) => {
+                Some(TableEntriesUpdated { request_id, updated_versions }.into())
+            }
+            _ => None,
+        })
+        .await
     }
 
     pub(super) async fn remove_table_keys(&mut self, command: RemoveTableKeys) -> Result<(), Close> {
@@ -142,23 +138,16 @@ impl Connection {
             conditional.push((key.key, condition));
         }
         let (name, container) = self.container_of(&segment)?;
-        let outbox = Arc::clone(&self.outbox);
-        let call = move |outcome: Result<Answer, Refusal>| {
-            let command = match outcome {
-                Ok(_) => Some(TableKeysRemoved { request_id, segment }.into()),
-                Err(refusal) => {
-                    let asked = Asked { request_id, segment: &segment, offset: table_segment_offset };
-                    reply::refused(&asked, &refusal)
-                }
-            };
-            answer_or_close(&outbox, command);
-        };
         let request = Request::TableRemove {
             name,
             keys: conditional,
             expected_length: expected_length(table_segment_offset),
         };
-        send(&container, Operation::Call(request, Box::new(call))).await
+        let asked = Asked { request_id, segment, offset: table_segment_offset };
+        self.ask(&container, request, asked, |_, Asked { request_id, segment, .. }| {
+            Some(TableKeysRemoved { request_id, segment }.into())
+        })
+        .await
     }
 
     /// Reads a table in a task of its own, so that other requests of the connection go on.

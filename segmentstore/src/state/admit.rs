@@ -1,7 +1,6 @@
 //! Judging requests against staged state.
 
-use super::table::Decided;
-use super::{Core, RowKey, Rows, Segment, State};
+use super::{Core, Judging, RowKey, Rows, Segment, State};
 use crate::operation::{Answer, ConnectionId, Policy, Record, Refusal, Request, SegmentKind, SessionId};
 use crate::types::{SegmentId, SequenceNumber};
 use dhara_wire::command::{AttributeUpdate, AttributeUpdateType};
@@ -63,16 +62,15 @@ impl State {
         now_ms: i64,
         records: &mut Vec<(SequenceNumber, Record)>,
     ) -> Result<Answer, Refusal> {
+        let judging = &mut Judging { rows, now_ms, records };
         match request {
-            Request::Create { name, kind, policy, rollover_bytes } => {
-                self.admit_create(name, *kind, *policy, *rollover_bytes, &mut Decided { records, now_ms })
-            }
-            Request::Seal { name } => self.admit_seal(name, now_ms, records),
+            Request::Create { .. } => self.admit_create(request, judging),
+            Request::Seal { name } => self.admit_seal(name, judging),
             Request::Delete { name, table, must_be_empty } => {
-                self.admit_delete(name, *table, *must_be_empty, records)
+                self.admit_delete(name, *table, *must_be_empty, judging)
             }
-            Request::Truncate { name, offset } => self.admit_truncate(name, *offset, records),
-            Request::UpdatePolicy { name, policy } => self.admit_policy(name, *policy, records),
+            Request::Truncate { name, offset } => self.admit_truncate(name, *offset, judging),
+            Request::UpdatePolicy { name, policy } => self.admit_policy(name, *policy, judging),
             Request::GetAttribute { name, attribute } => self.admit_get_attribute(name, *attribute, rows),
             Request::UpdateAttribute { name, attribute, new_value, expected } => {
                 let update = AttributeUpdate {
@@ -81,20 +79,16 @@ impl State {
                     new_value: *new_value,
                     old_value: *expected,
                 };
-                self.admit_update_attribute(name, &update, rows, records)
+                self.admit_update_attribute(name, &update, judging)
             }
-            Request::Merge { target, source, updates } => {
-                self.admit_merge(target, source, updates, rows, &mut Decided { records, now_ms })
-            }
-            Request::MergeBatch { target, sources } => {
-                self.admit_merge_batch(target, sources, &mut Decided { records, now_ms })
-            }
+            Request::Merge { target, source, updates } => self.admit_merge(target, source, updates, judging),
+            Request::MergeBatch { target, sources } => self.admit_merge_batch(target, sources, judging),
             Request::SetupAppend { session, name, writer } => self.admit_setup(*session, name, *writer, rows),
             Request::TableUpdate { name, puts, expected_length } => {
-                self.admit_table_update(name, puts, *expected_length, rows, &mut Decided { records, now_ms })
+                self.admit_table_update(name, puts, *expected_length, judging)
             }
             Request::TableRemove { name, keys, expected_length } => {
-                self.admit_table_remove(name, keys, *expected_length, rows, &mut Decided { records, now_ms })
+                self.admit_table_remove(name, keys, *expected_length, judging)
             }
         }
     }
@@ -159,14 +153,11 @@ impl State {
         }
     }
 
-    fn admit_create(
-        &mut self,
-        name: &str,
-        kind: SegmentKind,
-        policy: Policy,
-        rollover_bytes: i64,
-        out: &mut Decided<'_>,
-    ) -> Result<Answer, Refusal> {
+    fn admit_create(&mut self, request: &Request, judging: &mut Judging<'_>) -> Result<Answer, Refusal> {
+        let Request::Create { name, kind, policy, rollover_bytes } = request else {
+            unreachable!("called for creations")
+        };
+        let (kind, policy, rollover_bytes, time_ms) = (*kind, *policy, *rollover_bytes, judging.now_ms);
         if self.resolve(name).is_some() {
             return Err(Refusal::AlreadyExists);
         }
@@ -177,23 +168,18 @@ impl State {
             kind => kind,
         };
         let id = SegmentId(self.next.0);
-        let record =
-            Record::Created { name: name.to_owned(), kind, policy, rollover_bytes, time_ms: out.now_ms };
-        let mut segment = Segment::new(id, name.to_owned(), kind);
-        (segment.policy, segment.rollover_bytes, segment.created_ms) = (policy, rollover_bytes, out.now_ms);
-        segment.staged = Core { exists: true, modified_ms: out.now_ms, ..Core::default() };
-        self.names.insert(name.to_owned(), id);
+        let record = Record::Created { name: name.clone(), kind, policy, rollover_bytes, time_ms };
+        let mut segment = Segment::new(id, name.clone(), kind);
+        (segment.policy, segment.rollover_bytes, segment.created_ms) = (policy, rollover_bytes, time_ms);
+        segment.staged = Core { exists: true, modified_ms: time_ms, ..Core::default() };
+        self.names.insert(name.clone(), id);
         self.insert(segment);
-        self.record(record, out.records);
+        self.record(record, judging.records);
         Ok(Answer::Done)
     }
 
-    fn admit_seal(
-        &mut self,
-        name: &str,
-        now_ms: i64,
-        records: &mut Vec<(SequenceNumber, Record)>,
-    ) -> Result<Answer, Refusal> {
+    fn admit_seal(&mut self, name: &str, judging: &mut Judging<'_>) -> Result<Answer, Refusal> {
+        let now_ms = judging.now_ms;
         let id = self.stream(name)?;
         let staged = self.staged_mut(id);
         if staged.sealed {
@@ -201,7 +187,7 @@ impl State {
         }
         staged.sealed = true;
         staged.modified_ms = now_ms;
-        self.record(Record::Sealed { segment: id, time_ms: now_ms }, records);
+        self.record(Record::Sealed { segment: id, time_ms: now_ms }, judging.records);
         Ok(Answer::Done)
     }
 
@@ -210,7 +196,7 @@ impl State {
         name: &str,
         table: bool,
         must_be_empty: bool,
-        records: &mut Vec<(SequenceNumber, Record)>,
+        judging: &mut Judging<'_>,
     ) -> Result<Answer, Refusal> {
         let id = self.resolve(name).ok_or(Refusal::NoSuchSegment)?;
         let segment = &self.segments[&id];
@@ -224,7 +210,7 @@ impl State {
             return Err(Refusal::TableNotEmpty);
         }
         self.stage_end(id);
-        self.record(Record::Deleted { segment: id }, records);
+        self.record(Record::Deleted { segment: id }, judging.records);
         Ok(Answer::Done)
     }
 
@@ -239,7 +225,7 @@ impl State {
         &mut self,
         name: &str,
         offset: i64,
-        records: &mut Vec<(SequenceNumber, Record)>,
+        judging: &mut Judging<'_>,
     ) -> Result<Answer, Refusal> {
         let id = self.stream(name)?;
         let start = u64::try_from(offset).map_err(|_negative| Refusal::Illegal("offset is negative"))?;
@@ -249,7 +235,7 @@ impl State {
         }
         if start > staged.start {
             staged.start = start;
-            self.record(Record::Truncated { segment: id, start }, records);
+            self.record(Record::Truncated { segment: id, start }, judging.records);
         }
         Ok(Answer::Done)
     }
@@ -258,13 +244,13 @@ impl State {
         &mut self,
         name: &str,
         policy: Policy,
-        records: &mut Vec<(SequenceNumber, Record)>,
+        judging: &mut Judging<'_>,
     ) -> Result<Answer, Refusal> {
         let id = self.stream(name)?;
         if self.segments[&id].staged.sealed {
             return Err(Refusal::Sealed);
         }
-        self.record(Record::PolicySet { segment: id, policy }, records);
+        self.record(Record::PolicySet { segment: id, policy }, judging.records);
         Ok(Answer::Done)
     }
 
@@ -273,25 +259,24 @@ impl State {
         target: &str,
         source: &str,
         updates: &[AttributeUpdate],
-        rows: &dyn Rows,
-        out: &mut Decided<'_>,
+        judging: &mut Judging<'_>,
     ) -> Result<Answer, Refusal> {
         let source = self.resolve(source).ok_or(Refusal::NoSuchSegment)?;
         let target = self.merge_target(target)?;
         self.check_source(target, source)?;
-        let Some(changes) = self.judge_updates(target, updates, rows)? else {
+        let Some(changes) = self.judge_updates(target, updates, judging.rows)? else {
             return Ok(Answer::AttributeUpdated(false));
         };
         self.stage_attributes(target, &changes);
         let values = changes.iter().map(|change| (change.attribute, change.value)).collect();
-        Ok(Answer::Merged(self.stage_merge(target, source, values, out)))
+        Ok(Answer::Merged(self.stage_merge(target, source, values, judging)))
     }
 
     fn admit_merge_batch(
         &mut self,
         target: &str,
         sources: &[String],
-        out: &mut Decided<'_>,
+        judging: &mut Judging<'_>,
     ) -> Result<Answer, Refusal> {
         let target = self.merge_target(target)?;
         for source in sources.iter().filter_map(|source| self.resolve(source)) {
@@ -300,7 +285,7 @@ impl State {
         let lengths = sources
             .iter()
             .map(|source| match self.resolve(source) {
-                Some(source) => self.stage_merge(target, source, Vec::new(), out),
+                Some(source) => self.stage_merge(target, source, Vec::new(), judging),
                 None => self.segments[&target].staged.length,
             })
             .collect();
@@ -329,7 +314,7 @@ impl State {
         target: SegmentId,
         source: SegmentId,
         values: Vec<(dhara_wire::codec::Uuid, i64)>,
-        out: &mut Decided<'_>,
+        judging: &mut Judging<'_>,
     ) -> u64 {
         let segment = &self.segments[&source];
         let length = segment.staged.length;
@@ -339,14 +324,17 @@ impl State {
             _ => segment.staged.events,
         };
         self.stage_end(source);
-        let time_ms = out.now_ms;
+        let time_ms = judging.now_ms;
         let staged = self.staged_mut(target);
         let offset = staged.length;
         staged.length += length;
         staged.events += events;
         staged.modified_ms = time_ms;
         let after = staged.length;
-        self.record(Record::Merged { target, source, offset, length, events, time_ms, values }, out.records);
+        self.record(
+            Record::Merged { target, source, offset, length, events, time_ms, values },
+            judging.records,
+        );
         after
     }
 }

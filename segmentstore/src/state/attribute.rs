@@ -1,6 +1,6 @@
 //! Attributes: values held in memory while a session or a record in flight needs them, and their conditions.
 
-use super::{RowKey, Rows, Segment, State};
+use super::{Judging, RowKey, Rows, Segment, State};
 use crate::operation::{Answer, Record, Refusal};
 use crate::types::{SegmentId, SequenceNumber};
 use dhara_wire::codec::Uuid;
@@ -103,19 +103,18 @@ impl State {
         &mut self,
         name: &str,
         update: &AttributeUpdate,
-        rows: &dyn Rows,
-        records: &mut Vec<(SequenceNumber, Record)>,
+        judging: &mut Judging<'_>,
     ) -> Result<Answer, Refusal> {
         let id = self.stream(name)?;
         if self.segments[&id].staged.sealed {
             return Err(Refusal::Sealed);
         }
-        let Some(changes) = self.judge_updates(id, std::slice::from_ref(update), rows)? else {
+        let Some(changes) = self.judge_updates(id, std::slice::from_ref(update), judging.rows)? else {
             return Ok(Answer::AttributeUpdated(false));
         };
         self.stage_attributes(id, &changes);
         let values = changes.iter().map(|change| (change.attribute, change.value)).collect();
-        self.record(Record::AttributesSet { segment: id, values }, records);
+        self.record(Record::AttributesSet { segment: id, values }, judging.records);
         Ok(Answer::AttributeUpdated(true))
     }
 

@@ -19,7 +19,7 @@ pub use apply::{Effect, RowChange};
 pub use piece::{Added, AppendPlace, Piece, Pieces, Source, Uncovered};
 pub use segment::{Core, RowError, Segment};
 
-use crate::operation::SessionId;
+use crate::operation::{Record, SegmentKind, SessionId};
 use crate::types::{ContainerEpoch, SegmentId, SequenceNumber};
 use bytes::Bytes;
 use dhara_wire::codec::Uuid;
@@ -39,8 +39,40 @@ pub enum RowKey {
 pub trait Rows {
     /// The value of an attribute (the null value if unset); `None` if it is not known.
     fn attribute(&self, segment: SegmentId, attribute: Uuid) -> Option<i64>;
-    /// The version of a table key (`Some(None)` if absent); `None` if it is not known.
-    fn table_version(&self, segment: SegmentId, key: &Bytes) -> Option<Option<i64>>;
+    /// The version of a table key; `None` if it is not known.
+    fn table_version(&self, segment: SegmentId, key: &Bytes) -> Option<KeyVersion>;
+}
+
+/// What is known of a table key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyVersion {
+    /// It does not exist.
+    Absent,
+    /// It exists with this version.
+    Is(i64),
+}
+
+impl KeyVersion {
+    /// The version, if the key exists.
+    pub fn number(self) -> Option<i64> {
+        match self {
+            Self::Absent => None,
+            Self::Is(version) => Some(version),
+        }
+    }
+}
+
+impl From<Option<i64>> for KeyVersion {
+    fn from(version: Option<i64>) -> Self {
+        version.map_or(Self::Absent, Self::Is)
+    }
+}
+
+/// What a judgement sees, and where its decisions go.
+pub(crate) struct Judging<'a> {
+    pub(crate) rows: &'a dyn Rows,
+    pub(crate) now_ms: i64,
+    pub(crate) records: &'a mut Vec<(SequenceNumber, Record)>,
 }
 
 /// The state of one container.
@@ -57,7 +89,7 @@ pub struct State {
     /// Sequence number of the last applied record.
     applied_upto: SequenceNumber,
     /// Versions of table keys changed by records in flight, with the newest such record.
-    staged_keys: HashMap<(SegmentId, Bytes), (Option<i64>, SequenceNumber)>,
+    staged_keys: HashMap<(SegmentId, Bytes), (KeyVersion, SequenceNumber)>,
     /// Segments whose rows differ from the index, each once.
     dirty_segments: Vec<SegmentId>,
     /// Resident attributes whose rows differ from the index, each once.
@@ -96,7 +128,7 @@ impl State {
     }
 
     fn insert(&mut self, segment: Segment) {
-        if matches!(segment.kind, crate::operation::SegmentKind::Transient { .. }) {
+        if matches!(segment.kind, SegmentKind::Transient { .. }) {
             self.transients.insert(segment.id);
         }
         let replaced = self.segments.insert(segment.id, segment);

@@ -189,12 +189,11 @@ fn share(
 ) -> Option<Piece> {
     let (first, origin) = match last.source {
         Source::Records { first, segment: of, offset, .. } if of == segment => (first, offset),
-        Source::Records { .. } => return None,
         Source::Place { data } if last.length < SMALL_BYTES => {
             let before = u64::from(APPENDED_HEADER_BYTES) + place.record_header_bytes;
             (LogAddress(data.0.checked_sub(before)?), last.offset)
         }
-        Source::Place { .. } => return None,
+        Source::Records { .. } | Source::Place { .. } => return None,
     };
     let total = last.length + length;
     let span = data.0 + length - first.0;

@@ -1,20 +1,20 @@
 //! Table segments: conditions are judged against the state before the batch; all or nothing.
 
-use super::{RowKey, Rows, Segment, State};
+use super::{Judging, KeyVersion, RowKey, Rows, Segment, State};
 use crate::operation::{Answer, Record, Refusal, SegmentKind, TableChange, TableCondition, TablePut};
-use crate::types::{SegmentId, SequenceNumber};
+use crate::types::SegmentId;
 use bytes::Bytes;
 use dhara_wire::limits::{TABLE_ENTRY_BYTES_MAX, TABLE_ENTRY_OVERHEAD_BYTES, TABLE_KEY_BYTES_MAX};
 use std::collections::HashMap;
 
 impl State {
     /// Versions of these keys, staged; `None` for one that is not known.
-    fn version(&self, segment: &Segment, key: &Bytes, rows: &dyn Rows) -> Option<Option<i64>> {
+    fn version(&self, segment: &Segment, key: &Bytes, rows: &dyn Rows) -> Option<KeyVersion> {
         if let Some((version, _)) = self.staged_keys.get(&(segment.id, key.clone())) {
             return Some(*version);
         }
         let known = rows.table_version(segment.id, key);
-        known.or_else(|| (!segment.flushed).then_some(None))
+        known.or_else(|| (!segment.flushed).then_some(KeyVersion::Absent))
     }
 
     pub(super) fn missing_keys<'a>(
@@ -50,8 +50,7 @@ impl State {
         name: &str,
         puts: &[TablePut],
         expected_length: Option<i64>,
-        rows: &dyn Rows,
-        out: &mut Decided<'_>,
+        judging: &mut Judging<'_>,
     ) -> Result<Answer, Refusal> {
         let segment = self.table(name, expected_length)?;
         let mut batch = Batch::new(segment);
@@ -62,12 +61,12 @@ impl State {
             }
         }
         for put in puts {
-            let before = self.version(segment, &put.key, rows).ok_or(Refusal::Unavailable)?;
+            let before = self.version(segment, &put.key, judging.rows).ok_or(Refusal::Unavailable)?;
             judge(segment.kind, put.condition, before)?;
             batch.put(&put.key, &put.value, before)?;
         }
         let versions = batch.versions();
-        self.stage_batch(batch, out);
+        self.stage_batch(batch, judging);
         Ok(Answer::TableUpdated(versions))
     }
 
@@ -76,8 +75,7 @@ impl State {
         name: &str,
         keys: &[(Bytes, TableCondition)],
         expected_length: Option<i64>,
-        rows: &dyn Rows,
-        out: &mut Decided<'_>,
+        judging: &mut Judging<'_>,
     ) -> Result<Answer, Refusal> {
         let segment = self.table(name, expected_length)?;
         let mut batch = Batch::new(segment);
@@ -85,42 +83,36 @@ impl State {
             check_key(segment.kind, key)?;
         }
         for (key, condition) in keys {
-            let before = self.version(segment, key, rows).ok_or(Refusal::Unavailable)?;
+            let before = self.version(segment, key, judging.rows).ok_or(Refusal::Unavailable)?;
             judge(segment.kind, *condition, before)?;
             batch.remove(key, before)?;
         }
-        self.stage_batch(batch, out);
+        self.stage_batch(batch, judging);
         Ok(Answer::Done)
     }
 
-    fn stage_batch(&mut self, batch: Batch, out: &mut Decided<'_>) {
+    fn stage_batch(&mut self, batch: Batch, judging: &mut Judging<'_>) {
         if batch.changes.is_empty() {
             return;
         }
         let by = self.next;
         for change in &batch.changes {
-            let version = change.entry.as_ref().map(|(version, _)| *version);
+            let version = KeyVersion::from(change.entry.as_ref().map(|(version, _)| *version));
             self.staged_keys.insert((batch.segment, change.key.clone()), (version, by));
         }
         if let Some(segment) = self.segments.get_mut(&batch.segment) {
             (segment.staged.length, segment.staged.entries) = (batch.length, batch.entries);
-            segment.staged.modified_ms = out.now_ms;
+            segment.staged.modified_ms = judging.now_ms;
         }
         let record = Record::TableChanged {
             segment: batch.segment,
             length: batch.length,
             entries: batch.entries,
-            time_ms: out.now_ms,
+            time_ms: judging.now_ms,
             changes: batch.changes,
         };
-        self.record(record, out.records);
+        self.record(record, judging.records);
     }
-}
-
-/// Where decisions go, and when they are made.
-pub(super) struct Decided<'a> {
-    pub(super) records: &'a mut Vec<(SequenceNumber, Record)>,
-    pub(super) now_ms: i64,
 }
 
 /// The changes of one request as they add up.
@@ -130,7 +122,7 @@ struct Batch {
     entries: u64,
     changes: Vec<TableChange>,
     /// Version of each key changed so far in the batch.
-    changed: HashMap<Bytes, Option<i64>>,
+    changed: HashMap<Bytes, KeyVersion>,
 }
 
 impl Batch {
@@ -144,16 +136,16 @@ impl Batch {
         }
     }
 
-    fn put(&mut self, key: &Bytes, value: &Bytes, before: Option<i64>) -> Result<(), Refusal> {
+    fn put(&mut self, key: &Bytes, value: &Bytes, before: KeyVersion) -> Result<(), Refusal> {
         let version = self.advance(key.len() + value.len())?;
-        let previous = self.changed.insert(key.clone(), Some(version)).unwrap_or(before);
+        let previous = self.changed.insert(key.clone(), KeyVersion::Is(version)).unwrap_or(before).number();
         self.entries += u64::from(previous.is_none());
         self.changes.push(TableChange { key: key.clone(), entry: Some((version, value.clone())), previous });
         Ok(())
     }
 
-    fn remove(&mut self, key: &Bytes, before: Option<i64>) -> Result<(), Refusal> {
-        let previous = self.changed.insert(key.clone(), None).unwrap_or(before);
+    fn remove(&mut self, key: &Bytes, before: KeyVersion) -> Result<(), Refusal> {
+        let previous = self.changed.insert(key.clone(), KeyVersion::Absent).unwrap_or(before).number();
         if previous.is_some() {
             self.advance(key.len())?;
             self.entries -= 1;
@@ -186,11 +178,13 @@ fn check_key(kind: SegmentKind, key: &Bytes) -> Result<(), Refusal> {
 }
 
 /// Judges one key. A fixed-length table of Pravega calls a missing key's version bad, a hash table the key missing.
-fn judge(kind: SegmentKind, condition: TableCondition, before: Option<i64>) -> Result<(), Refusal> {
+fn judge(kind: SegmentKind, condition: TableCondition, before: KeyVersion) -> Result<(), Refusal> {
     match (condition, before) {
-        (TableCondition::Any, _) | (TableCondition::Absent, None) => Ok(()),
-        (TableCondition::Version(wanted), Some(version)) if wanted == version => Ok(()),
-        (TableCondition::Version(_), None) if kind == SegmentKind::HashTable => Err(Refusal::KeyDoesNotExist),
+        (TableCondition::Any, _) | (TableCondition::Absent, KeyVersion::Absent) => Ok(()),
+        (TableCondition::Version(wanted), KeyVersion::Is(version)) if wanted == version => Ok(()),
+        (TableCondition::Version(_), KeyVersion::Absent) if kind == SegmentKind::HashTable => {
+            Err(Refusal::KeyDoesNotExist)
+        }
         _ => Err(Refusal::KeyBadVersion),
     }
 }
