@@ -5,6 +5,7 @@ use bytes::{Bytes, BytesMut};
 use super::codec::{CorruptRow, Field, Row, fields, tags};
 use crate::stream::group::{GroupId, Subscription};
 use crate::stream::transaction::{Commit, RollingStart, Round};
+use crate::stream::watermark::WriterMark;
 use crate::stream::{
     EpochRecord, KeyRange, RatePolicy, RetentionPolicy, ScaleOrigin, ScalingPolicy, Segment, SegmentId,
     StreamConfig, StreamCut, StreamState, Transaction, TransactionId, TransactionState, Transition,
@@ -59,24 +60,13 @@ pub(crate) struct SealedRow {
     pub(crate) length: Option<i64>,
 }
 
-/// The newest mark of a writer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct WriterRow {
-    /// Time in the writer's own unit.
-    pub(crate) time: i64,
-    /// Position at that time.
-    pub(crate) position: StreamCut,
-    /// Whether the writer still holds back watermarks.
-    pub(crate) alive: bool,
-}
-
 impl Row for Head {}
 impl Row for ConfigRow {}
 impl Row for ScaleRow {}
 impl Row for CommitRow {}
 impl Row for SealRow {}
 impl Row for SealedRow {}
-impl Row for WriterRow {}
+impl Row for WriterMark {}
 impl Row for EpochRecord {}
 impl Row for Transaction {}
 impl Row for TruncationRecord {}
@@ -89,7 +79,7 @@ fields! {
     CommitRow { pending }
     SealRow { asked }
     SealedRow { epoch, length }
-    WriterRow { time, position, alive }
+    WriterMark { time, position, alive }
     StreamConfig { scaling, retention, tags, timestamp_aggregation_timeout_ms, rollover_bytes }
     RatePolicy { rate, factor, segments_min }
     Segment { number, epoch, range, created_ms }

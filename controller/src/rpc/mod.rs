@@ -4,9 +4,11 @@
 //! within a time limit of the server's own.
 
 mod convert;
+mod group;
 mod scope;
 mod segment;
 mod stream;
+mod table;
 mod transaction;
 
 use std::sync::Arc;
@@ -148,8 +150,6 @@ calls! {
         ping_transaction(PingTxnRequest) -> PingTxnStatus;
         check_transaction_state(TxnRequest) -> TxnState;
         list_completed_transactions(ListCompletedTxnRequest) -> ListCompletedTxnResponse;
-    }
-    not_built {
         delete_scope_recursive(ScopeInfo) -> DeleteScopeStatus;
         remove_writer(RemoveWriterRequest) -> RemoveWriterResponse;
         note_timestamp_from_writer(TimestampFromWriter) -> TimestampResponse;
@@ -164,6 +164,8 @@ calls! {
         get_reader_group_config(ReaderGroupInfo) -> ReaderGroupConfigResponse;
         delete_reader_group(ReaderGroupInfo) -> DeleteReaderGroupStatus;
         update_reader_group(ReaderGroupConfiguration) -> UpdateReaderGroupResponse;
+    }
+    not_built {
         get_controller_to_bucket_mapping(ControllerToBucketMappingRequest) -> ControllerToBucketMappingResponse;
     }
 }

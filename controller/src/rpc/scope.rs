@@ -37,6 +37,13 @@ impl Rpc {
         Ok(deleted(self.service.delete_scope(&request.scope).await?))
     }
 
+    pub(super) async fn delete_scope_recursive(
+        &self,
+        request: proto::ScopeInfo,
+    ) -> Result<proto::DeleteScopeStatus, Status> {
+        Ok(deleted(self.service.delete_scope_recursive(&request.scope).await?))
+    }
+
     pub(super) async fn check_scope_exists(
         &self,
         request: proto::ScopeInfo,
@@ -72,12 +79,13 @@ impl Rpc {
 }
 
 /// Outcome of a deletion.
-pub(super) fn deleted(outcome: ScopeDeletion) -> proto::DeleteScopeStatus {
+fn deleted(outcome: ScopeDeletion) -> proto::DeleteScopeStatus {
     use proto::delete_scope_status::Status as Answer;
     let status = match outcome {
         ScopeDeletion::Deleted => Answer::Success,
         ScopeDeletion::NotFound => Answer::ScopeNotFound,
         ScopeDeletion::NotEmpty => Answer::ScopeNotEmpty,
+        ScopeDeletion::Failed => Answer::Failure,
     };
     proto::DeleteScopeStatus { status: status.into() }
 }

@@ -36,14 +36,13 @@ impl Rpc {
     async fn end(&self, request: proto::TxnRequest, end: End) -> Result<proto::TxnStatus, Status> {
         use proto::txn_status::Status as Answer;
         let (scope, stream) = stream_name(request.stream_info)?;
-        let Some(id) = request.txn_id.map(transaction_id) else {
-            return Ok(proto::TxnStatus { status: Answer::TransactionNotFound.into() });
-        };
+        let id = transaction_id(super::required("transaction id", request.txn_id)?);
         let status = match self.service.end((&scope, &stream), id, end).await? {
             TransactionEnding::Accepted => Answer::Success,
-            TransactionEnding::Refused => Answer::Failure,
-            TransactionEnding::StreamNotFound => Answer::StreamNotFound,
-            TransactionEnding::NotFound => Answer::TransactionNotFound,
+            // The statuses for a missing stream or transaction are in the proto, but no server has ever sent them.
+            TransactionEnding::Refused | TransactionEnding::StreamNotFound | TransactionEnding::NotFound => {
+                Answer::Failure
+            }
         };
         Ok(proto::TxnStatus { status: status.into() })
     }
@@ -54,9 +53,7 @@ impl Rpc {
     ) -> Result<proto::PingTxnStatus, Status> {
         use proto::ping_txn_status::Status as Answer;
         let (scope, stream) = stream_name(request.stream_info)?;
-        let Some(id) = request.txn_id.map(transaction_id) else {
-            return Ok(proto::PingTxnStatus { status: Answer::Unknown.into() });
-        };
+        let id = transaction_id(super::required("transaction id", request.txn_id)?);
         let status = match self.service.ping((&scope, &stream), id, request.lease).await? {
             Pinged::Renewed => Answer::Ok,
             Pinged::LeaseTooLarge => Answer::LeaseTooLarge,

@@ -3,11 +3,14 @@
 //! Nothing here knows gRPC or REST. Outcomes that callers tell apart are values; [`ServiceError`] is for the rest.
 
 mod change;
+mod group;
 mod query;
 mod scale;
 mod scope;
 mod stream;
+mod table;
 mod transaction;
+mod writer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,9 +27,13 @@ use crate::stream::name::is_stored_name;
 use crate::workflow::Engine;
 
 pub(crate) use change::{StreamChange, StreamDeletion};
+pub(crate) use group::{
+    GroupCreated, GroupDeleted, GroupUpdated, Reported, SubscriberReport,
+};
 pub(crate) use scale::Scaling;
 pub(crate) use scope::{NamePage, ScopeCreation, ScopeDeletion};
 pub(crate) use stream::StreamCreation;
+pub(crate) use table::{TableCreation, TableDeletion};
 pub(crate) use transaction::{End, Pinged, TransactionEnding};
 
 /// Why a call has no outcome of its own.

@@ -26,6 +26,8 @@ pub(crate) enum ScopeDeletion {
     NotFound,
     /// Something is in it.
     NotEmpty,
+    /// It could not be done; trying again may help.
+    Failed,
 }
 
 /// A page of names, and the token with which the next one is asked for.
@@ -87,6 +89,33 @@ impl Service {
         }
         self.store.remove_scope(scope, &found).await?;
         Ok(ScopeDeletion::Deleted)
+    }
+
+    /// Deletes a scope with all that is in it. A call while another is at work joins it.
+    pub(crate) async fn delete_scope_recursive(&self, scope: &str) -> Outcome<ScopeDeletion> {
+        check_present("scope", scope)?;
+        if scope == SYSTEM_SCOPE {
+            return Ok(ScopeDeletion::NotEmpty);
+        }
+        if !is_stored_name(scope) {
+            return Ok(ScopeDeletion::NotFound);
+        }
+        let item = Self::scope_item(scope);
+        let id = loop {
+            let Some(found) = self.store.find_scope(scope).await? else { return Ok(ScopeDeletion::NotFound) };
+            if found.row.recursive {
+                break found.row.id;
+            }
+            self.store.work().announce(&item).await?;
+            let row = ScopeRow { presence: Presence::Leaving, recursive: true, ..found.row };
+            match self.store.update_scope(scope, &found, row).await {
+                Err(error) if error.is_conflict() => {}
+                other => break other?.row.id,
+            }
+        };
+        self.turn(&item).await?;
+        let left = self.store.find_scope(scope).await?;
+        Ok(if left.is_some_and(|left| left.row.id == id) { ScopeDeletion::Failed } else { ScopeDeletion::Deleted })
     }
 
     fn scope_item(scope: &str) -> crate::store::WorkItem {

@@ -246,7 +246,9 @@ impl Service {
     ) -> Outcome<Vec<(TransactionId, TransactionState)>> {
         check_present("scope", scope)?;
         check_present("stream", stream)?;
-        Ok(self.store.list_completed(scope, stream).await?)
+        let Some(found) = self.store.find_stream(scope, stream).await? else { return Ok(Vec::new()) };
+        // Those of an earlier stream of the name are kept as long, but are not this stream's.
+        Ok(self.store.list_completed(scope, stream, found.row.created_ms).await?)
     }
 
     async fn place_of(&self, scope: &str, stream: &str) -> Outcome<Place> {

@@ -98,11 +98,12 @@ impl Store {
         Ok(None)
     }
 
-    /// Transactions of a stream that ended within the last day, newest first.
+    /// Transactions of a stream that ended within the last day but not before `since_ms`, newest first.
     pub(crate) async fn list_completed(
         &self,
         scope: &str,
         stream: &str,
+        since_ms: i64,
     ) -> Result<Vec<(TransactionId, TransactionState)>, StoreError> {
         let hash = name_hash(scope, stream);
         let bound = |fill: u8| Bytes::from([hash.as_slice(), [fill; 16].as_slice()].concat());
@@ -112,7 +113,8 @@ impl Store {
             if listed.len() >= LIST_MAX {
                 break;
             }
-            listed.extend(self.completed_in_hour(hour, &bound(0), &bound(u8::MAX)).await?);
+            let found = self.completed_in_hour(hour, &bound(0), &bound(u8::MAX)).await?;
+            listed.extend(found.into_iter().filter(|(_id, row)| row.completed_ms >= since_ms));
         }
         listed.sort_by_key(|(_, row): &(TransactionId, CompletedRow)| std::cmp::Reverse(row.completed_ms));
         listed.truncate(LIST_MAX);

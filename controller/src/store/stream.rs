@@ -10,13 +10,14 @@ use super::table::{Batch, Table, Versioned, unchanged};
 use super::{Store, StoreError};
 use crate::record::name::{
     CONFIG, HEAD, Kind, SUBSCRIBERS, TRANSACTION_PREFIX, TRUNCATION, epoch_key, sealed_key, stream_table,
-    transaction_key,
+    transaction_key, writer_key,
 };
 use crate::record::scope::{Presence, StreamRow};
 use crate::record::stream::{ConfigRow, Head, SealedRow};
 use crate::segment_client::Expect;
 use crate::stream::group::Subscription;
-use crate::stream::{EpochRecord, SegmentId, Transaction, TransactionId, TruncationRecord};
+use crate::stream::watermark::{Note, WriterMark};
+use crate::stream::{EpochRecord, SegmentId, StreamCut, Transaction, TransactionId, TruncationRecord};
 
 /// Most streams remembered; beyond it all are forgotten and found again.
 const STREAMS_MAX: usize = 100_000;
@@ -264,11 +265,54 @@ impl StreamTable {
             if !change(&mut row) {
                 return Ok(());
             }
-            match self.table.write(Batch::new().put(SUBSCRIBERS, &row, expect)).await {
+            match self.write_subscribers(&row, expect).await {
                 Err(error) if error.is_conflict() => {}
-                other => return other.map(drop),
+                other => return other,
             }
         }
+    }
+
+    /// Writes the subscribers.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if `expect` does not hold.
+    pub(crate) async fn write_subscribers(&self, row: &Subscribers, expect: Expect) -> Result<(), StoreError> {
+        self.table.write(Batch::new().put(SUBSCRIBERS, row, expect)).await.map(drop)
+    }
+
+    /// Keeps a writer's time and position, unless they make no sense after what it noted before.
+    pub(crate) async fn note_writer(
+        &self,
+        writer: &str,
+        position: &StreamCut,
+        time: i64,
+    ) -> Result<Note, StoreError> {
+        loop {
+            let found = self.writer(writer).await?;
+            let note = WriterMark::note(found.as_ref().map(|found| &found.row), position.clone(), time);
+            let Note::Moved(row) = &note else { return Ok(note) };
+            let batch = Batch::new().put(writer_key(writer), row, unchanged(found.as_ref()));
+            match self.table.write(batch).await {
+                Err(error) if error.is_conflict() => {}
+                other => return other.map(|_versions| note),
+            }
+        }
+    }
+
+    /// Says that a writer is gone; `false` if it has never noted a time.
+    pub(crate) async fn remove_writer(&self, writer: &str) -> Result<bool, StoreError> {
+        loop {
+            let Some(found) = self.writer(writer).await? else { return Ok(false) };
+            let batch = Batch::new().put(writer_key(writer), &found.row.removed(), found.unchanged());
+            match self.table.write(batch).await {
+                Err(error) if error.is_conflict() => {}
+                other => return other.map(|_versions| true),
+            }
+        }
+    }
+
+    async fn writer(&self, writer: &str) -> Result<Option<Versioned<WriterMark>>, StoreError> {
+        self.table.get(writer_key(writer)).await
     }
 
     /// Looks at all rows of the stream for what is unfinished.

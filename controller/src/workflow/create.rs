@@ -2,14 +2,22 @@
 
 use std::sync::Arc;
 
+use dhara_wire::name::stream_of_mark;
+
 use super::rows::Rows;
 use super::{Engine, Error, Progress};
 use crate::record::name::{Kind, segment};
 use crate::record::scope::{Presence, StreamRow};
 use crate::segment_client::{Expect, SegmentShape};
 use crate::store::{StoreError, StreamTable};
-use crate::stream::name::{is_internal, mark_stream};
+use crate::stream::name::{is_stored_name, mark_stream};
 use crate::stream::{EpochRecord, ScalingPolicy, Segment, StreamConfig, StreamState};
+
+/// The stream of watermarks of a stream. A mark stream has none, nor has one whose name leaves no room for it.
+pub(super) fn mark_of(stream: &str) -> Option<String> {
+    let mark = mark_stream(stream);
+    (stream_of_mark(stream).is_none() && is_stored_name(&mark)).then_some(mark)
+}
 
 /// What segments of a stream with this configuration are created with.
 pub(super) fn shape(config: &StreamConfig) -> SegmentShape {
@@ -61,12 +69,9 @@ impl Engine {
         self.each(creates.collect()).await.map(drop)
     }
 
-    /// Creates the stream into which the watermarks of a user's stream are written.
+    /// Creates the stream into which the watermarks of a stream are written.
     async fn create_mark(self: &Arc<Self>, table: &StreamTable) -> Result<(), Error> {
-        if is_internal(&table.stream) {
-            return Ok(());
-        }
-        let mark = mark_stream(&table.stream);
+        let Some(mark) = mark_of(&table.stream) else { return Ok(()) };
         let config = StreamConfig::new(ScalingPolicy::fixed(1));
         let row = self.record_stream(&table.scope, &mark, config).await?;
         let mark = self.store.stream_table(&table.scope, &mark, row.id);
@@ -74,7 +79,7 @@ impl Engine {
     }
 
     /// Records that a stream is to be created, or finds the record of the name.
-    async fn record_stream(
+    pub(super) async fn record_stream(
         &self,
         scope: &str,
         stream: &str,

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use super::create::mark_of;
 use super::{Engine, Error, Progress};
 use crate::record::name::{Kind, segment, stream_table};
 use crate::record::scope::{Presence, StreamRow};
 use crate::store::Versioned;
-use crate::stream::name::{is_internal, mark_stream};
 use crate::stream::{EpochRecord, Segment};
 
 impl Engine {
@@ -44,10 +44,7 @@ impl Engine {
 
     /// Deletes the stream of watermarks. It is written by this controller alone, so it need not be sealed first.
     async fn delete_mark(&self, scope: &str, stream: &str) -> Result<(), Error> {
-        if is_internal(stream) {
-            return Ok(());
-        }
-        let mark = mark_stream(stream);
+        let Some(mark) = mark_of(stream) else { return Ok(()) };
         let Some(found) = self.store.find_stream(scope, &mark).await? else { return Ok(()) };
         let leaving = self.mark_leaving(scope, &mark, found).await?;
         Box::pin(self.delete(scope, &mark, &leaving)).await.map(drop)

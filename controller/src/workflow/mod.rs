@@ -6,10 +6,13 @@
 
 mod create;
 mod delete;
+mod group;
 mod rows;
 mod runner;
 mod scale;
+mod scope;
 mod seal;
+mod table;
 mod transaction;
 mod truncate;
 mod update;
@@ -37,6 +40,7 @@ use crate::stream::{StreamState, Transaction, TransactionId};
 
 pub(crate) use rows::{OWN_CONFIG, OWN_SCALE, OWN_SEAL, OWN_TRUNCATION, Rows};
 pub(crate) use runner::{Runner, Turn};
+pub(crate) use table::partitions;
 
 /// Workflows fail as the store does.
 pub(crate) type Error = StoreError;
@@ -298,7 +302,9 @@ impl Engine {
         let WorkItem { kind, scope, name } = &runner.item;
         match kind {
             Kind::Stream => self.pass_stream(runner, scope, name).await,
-            Kind::Group | Kind::Table | Kind::Scope => Ok(Progress::Rest),
+            Kind::Group => self.pass_group(scope, name).await,
+            Kind::Table => self.pass_table(scope, name).await,
+            Kind::Scope => self.pass_scope(scope).await,
         }
     }
 

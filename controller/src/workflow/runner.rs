@@ -32,7 +32,7 @@ struct RunnerState {
     /// Open transactions as this process wrote or read them last; the stored rows decide.
     open: BTreeMap<TransactionId, Versioned<Transaction>>,
     /// Transactions to be merged, in the order of their commit calls.
-    committing: BTreeMap<u64, TransactionId>,
+    committing: BTreeMap<u64, Transaction>,
     /// Transactions to be dropped.
     aborting: BTreeSet<TransactionId>,
     /// Highest place in the order given out.
@@ -110,7 +110,7 @@ impl Runner {
                 state.open.remove(&id);
                 let order = transaction.row.commit.as_ref().map_or(0, |commit| commit.order);
                 state.last_order = state.last_order.max(order);
-                state.committing.insert(order, id);
+                state.committing.insert(order, transaction.row);
             }
             State::Aborting => {
                 state.open.remove(&id);
@@ -143,12 +143,23 @@ impl Runner {
 
     /// Transactions to be merged, in order.
     pub(super) fn committing(&self) -> Vec<TransactionId> {
-        self.state.lock().committing.values().copied().collect()
+        self.state.lock().committing.values().map(|transaction| transaction.id).collect()
+    }
+
+    /// Writers and times told with the commit calls of transactions, with their places in `ids`.
+    pub(super) fn marks(&self, ids: &[TransactionId]) -> Vec<(usize, (String, i64))> {
+        let state = self.state.lock();
+        let place = |id: TransactionId| ids.iter().position(|other| *other == id);
+        let mark = |transaction: &Transaction| {
+            let mark = transaction.commit.as_ref().and_then(|commit| commit.mark.clone())?;
+            Some((place(transaction.id)?, mark))
+        };
+        state.committing.values().filter_map(mark).collect()
     }
 
     /// Forgets transactions that have been merged.
     pub(super) fn committed(&self, ids: &[TransactionId]) {
-        self.state.lock().committing.retain(|_order, id| !ids.contains(id));
+        self.state.lock().committing.retain(|_order, transaction| !ids.contains(&transaction.id));
     }
 
     /// Transactions to be dropped.

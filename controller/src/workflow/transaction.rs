@@ -13,8 +13,9 @@ use crate::record::stream::{CommitRow, Head};
 use crate::segment_client::{Expect, SegmentShape};
 use crate::store::{Batch, StoreError, StreamTable};
 use crate::stream::transaction::{Merge, MergePlan, Rolling, Round, next_round};
+use crate::stream::watermark::Note;
 use crate::stream::{
-    Admission, EpochRecord, Segment, StreamState, TransactionId, TransactionState, Workflow,
+    Admission, EpochRecord, Segment, StreamCut, StreamState, TransactionId, TransactionState, Workflow,
 };
 
 impl Engine {
@@ -56,12 +57,13 @@ impl Engine {
             MergePlan::Direct(merges) => {
                 let ids = &round.transactions;
                 let (merged, recorded) = tokio::join!(self.merge(table, &merges), self.record_commits(table, ids));
-                merged?;
                 recorded?;
+                self.note_times(runner, table, ids, (&merges, &merged?)).await?;
                 self.finish_round(table, rows, &round, Head { state: resting, ..rows.head.row }).await?;
             }
             MergePlan::Rolling(rolling) => {
-                let last = self.roll(table, &active, &rolling).await?;
+                let (last, merged) = self.roll(table, &active, &rolling).await?;
+                self.note_times(runner, table, &round.transactions, (&rolling.merges, &merged)).await?;
                 self.record_commits(table, &round.transactions).await?;
                 self.finish_round(table, rows, &round, Head { state: resting, active_epoch: last }).await?;
             }
@@ -82,8 +84,27 @@ impl Engine {
         Ok(Some(round.decided(&begun, &active, self.store.now_ms())))
     }
 
-    /// Merges into several segments side by side. Sources that are gone have been merged before.
-    async fn merge(&self, table: &StreamTable, merges: &[Merge]) -> Result<(), Error> {
+    /// Keeps the times that writers told with their commit calls, each with the position after the transaction.
+    async fn note_times(
+        &self,
+        runner: &Runner,
+        table: &StreamTable,
+        ids: &[TransactionId],
+        (merges, offsets): (&[Merge], &[Vec<i64>]),
+    ) -> Result<(), Error> {
+        for (place, (writer, time)) in runner.marks(ids) {
+            let position = merges.iter().zip(offsets);
+            let position = position.filter_map(|(merge, offsets)| Some((merge.target, *offsets.get(place)?)));
+            let position = StreamCut(position.collect());
+            // What the writer has noted since by itself is newer and stays.
+            let _note: Note = table.note_writer(&writer, &position, time).await?;
+        }
+        Ok(())
+    }
+
+    /// Merges into several segments side by side. Sources that are gone have been merged before. Returns for each
+    /// merge an offset behind each of its sources.
+    async fn merge(&self, table: &StreamTable, merges: &[Merge]) -> Result<Vec<Vec<i64>>, Error> {
         let (scope, stream) = (&table.scope, &table.stream);
         let name = |(parent, id): &(crate::stream::SegmentId, TransactionId)| {
             transaction_segment(scope, stream, parent.number(), *id)
@@ -94,21 +115,26 @@ impl Engine {
             .collect();
         let segments = self.store.segments();
         let merges = requests.iter().map(|(target, sources)| segments.merge(target, sources.clone()));
-        self.each(merges.collect()).await.map(drop)
+        self.each(merges.collect()).await
     }
 
     async fn record_commits(&self, table: &StreamTable, ids: &[TransactionId]) -> Result<(), Error> {
         self.store.complete((&table.scope, &table.stream), ids, TransactionState::Committed).await
     }
 
-    /// Adds the two epochs of a rolling round; returns the number of the second.
-    async fn roll(&self, table: &StreamTable, active: &EpochRecord, rolling: &Rolling) -> Result<i32, Error> {
+    /// Adds the two epochs of a rolling round; returns the number of the second, and what the merges returned.
+    async fn roll(
+        &self,
+        table: &StreamTable,
+        active: &EpochRecord,
+        rolling: &Rolling,
+    ) -> Result<(i32, Vec<Vec<i64>>), Error> {
         let (merged_into, next) = (&rolling.epochs.transactions, &rolling.epochs.active);
         let ids = |epoch: &EpochRecord| epoch.segments.iter().map(Segment::id).collect::<Vec<_>>();
         let (old, duplicates) = (ids(active), ids(merged_into));
         let shape = SegmentShape::default();
         self.create_segments(table, &merged_into.segments, shape).await?;
-        self.merge(table, &rolling.merges).await?;
+        let merged = self.merge(table, &rolling.merges).await?;
         let duplicate_lengths = self.seal_segments(table, &duplicates).await?;
         let config = table.config().await?.row.current;
         self.create_segments(table, &next.segments, super::create::shape(&config)).await?;
@@ -117,7 +143,7 @@ impl Engine {
         table.table().write(batch).await?;
         let lengths = self.seal_segments(table, &old).await?;
         table.table().write(sealed_batch(merged_into.epoch, &old, Some(&lengths))).await?;
-        Ok(next.epoch)
+        Ok((next.epoch, merged))
     }
 
     /// Takes the transactions of a round away and lets the stream go.
