@@ -173,6 +173,7 @@ impl SimDisk {
     }
 
     /// What is left after a power cut now: a new disk; this one is unchanged.
+    #[must_use]
     pub fn crash(&self, seed: u64) -> Self {
         let chance = SeededEntropy::new(seed);
         let state = self.state.lock();
@@ -197,6 +198,7 @@ impl SimDisk {
     }
 
     /// What is left when only the process dies: all that a reader sees, with unsynced bytes still unsynced.
+    #[must_use]
     pub fn kill(&self) -> Self {
         let state = self.state.lock();
         let inodes = state.inodes.iter().map(|inode| Inode {
@@ -345,7 +347,9 @@ impl Disk for SimDisk {
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
-        Ok(self.state.lock().names.contains_key(path))
+        let state = self.state.lock();
+        state.powered()?;
+        Ok(state.names.contains_key(path))
     }
 }
 
@@ -465,7 +469,7 @@ mod tests {
             file.write_at(&[2; 16384], 8192).unwrap();
             let left = disk.crash(seed).content(Path::new("f")).unwrap();
             assert!(left[..8192].iter().all(|byte| *byte == 1));
-            match left[8192..].iter().filter(|byte| **byte == 2).count() {
+            match left[8192..].iter().map(|byte| usize::from(*byte == 2)).sum() {
                 0 => lost += 1,
                 16384 => whole += 1,
                 _ => torn += 1,

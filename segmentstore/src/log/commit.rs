@@ -94,8 +94,8 @@ impl Committer {
         start: Start,
     ) -> Result<Self, LogError> {
         let again: u64 = start.unproven.iter().map(|payload| frame_bytes(payload.len())).sum();
-        let floors = frame_bytes(floor::encode(&start.marks).len());
-        let kept = kept_bytes(floor::encode(&start.marks).len());
+        let floors = frame_bytes(floor::encoded_len(start.marks.len()));
+        let kept = kept_bytes(floor::encoded_len(start.marks.len()));
         let len = config.first_file_bytes.max(FIRST_FRAME_AT + floors + again + kept);
         let fresh = fresh_path(&config.dir, "next");
         let (file, fresh, len) = match create(&seams, &fresh, len) {
@@ -166,7 +166,7 @@ impl Committer {
             return Ok((Vec::new(), freed));
         }
         let payload: usize = batches.iter().map(Batch::len).sum();
-        let floors_len = floor::encode(&self.marks).len();
+        let floors_len = floor::encoded_len(self.marks.len());
         self.make_room(payload + floors_len)?;
 
         let mut frame = Frame::with_payload(payload + floors_len);
@@ -197,7 +197,7 @@ impl Committer {
     pub(super) fn free(&mut self) -> Result<Vec<Freed>, LogError> {
         let room = self.active.len - self.active.at;
         if !self.table.can_free(&self.marks)
-            || frame_bytes(floor::encode(&self.marks).len()) + BLOCK_BYTES > room
+            || frame_bytes(floor::encoded_len(self.marks.len())) + BLOCK_BYTES > room
         {
             return Ok(Vec::new());
         }
@@ -275,7 +275,7 @@ impl Committer {
 
     /// Makes sure that a payload of this size fits, and what each file keeps room for after it.
     fn make_room(&mut self, payload: usize) -> Result<(), LogError> {
-        let kept = kept_bytes(floor::encode(&self.marks).len());
+        let kept = kept_bytes(floor::encoded_len(self.marks.len()));
         if self.active.at + frame_bytes(payload) + kept <= self.active.len {
             return Ok(());
         }

@@ -143,7 +143,7 @@ pub(super) fn fresh_path(dir: &Path, what: &str) -> PathBuf {
 
 /// True for a file that was being made when the process ended.
 pub(super) fn is_fresh(name: &str) -> bool {
-    name.ends_with(".fresh")
+    name.strip_suffix(".fresh").is_some()
 }
 
 /// The address of byte `offset` in file `number`.

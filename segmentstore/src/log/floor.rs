@@ -44,10 +44,15 @@ impl Mark {
     }
 }
 
+/// Bytes of the record that holds the marks of this many containers.
+pub(super) fn encoded_len(containers: usize) -> usize {
+    RECORD_HEADER_BYTES + 4 + containers * MARK_BYTES
+}
+
 /// Encodes the record that holds all marks.
 pub(super) fn encode(marks: &[Mark]) -> Bytes {
-    let body = 4 + marks.len() * MARK_BYTES;
-    let mut out = BytesMut::with_capacity(RECORD_HEADER_BYTES + body);
+    let mut out = BytesMut::with_capacity(encoded_len(marks.len()));
+    let body = encoded_len(marks.len()) - RECORD_HEADER_BYTES;
     out.put_u32_le(u32::try_from(body).unwrap_or(u32::MAX));
     out.put_u16_le(LOG_ITSELF);
     out.put_u8(FLOORS_KIND);
@@ -93,7 +98,7 @@ mod tests {
         let bytes = encode(&marks);
         let record = Records::of(&bytes).next().unwrap();
         let body = &bytes[record.body..];
-        assert_eq!(record.container, LOG_ITSELF);
+        assert_eq!((record.container, bytes.len()), (LOG_ITSELF, encoded_len(2)));
         assert_eq!(decode(record.kind, record.version, body, 2), Some(marks.to_vec()));
         assert_eq!(decode(record.kind, record.version, body, 3), None);
         assert_eq!(decode(record.kind, record.version, &body[1..], 2), None);

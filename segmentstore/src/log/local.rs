@@ -24,7 +24,7 @@ use super::reader::LocalReader;
 use super::record::Batch;
 use super::recovery::recover;
 use super::table::FileTable;
-use super::{Log, LogReader, LogRoom, LogWriter};
+use super::{Log, LogEnds, LogRoom, LogWriter};
 use crate::types::{ContainerEpoch, ContainerId, LogAddress};
 
 /// After this long without new batches the last frame is proven by an empty one.
@@ -59,7 +59,7 @@ impl LogConfig {
 
     /// Largest batch that fits in a file of its own.
     fn batch_bytes_max(&self) -> u64 {
-        let floors = floor::encode(&vec![Mark::default(); usize::from(self.containers)]).len();
+        let floors = floor::encoded_len(usize::from(self.containers));
         let kept = FIRST_FRAME_AT + kept_bytes(floors) + frame_bytes(floors);
         self.file_bytes.saturating_sub(kept)
     }
@@ -231,16 +231,18 @@ fn start(seams: &Seams, config: &LogConfig) -> Result<Started, LogError> {
     Ok((committer, table, keeper, marks))
 }
 
+/// Ends every writer on whatever way the log thread ends, a panic among them.
+struct EndOnDrop<'a>(&'a Shared);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.queue.end(&LogError::Closed);
+        self.0.keeper.close();
+    }
+}
+
 fn commit_loop(shared: &Shared, mut committer: Committer) {
     sched::shape_thread(SLICE_US, 0);
-    // Ends every writer on whatever way this thread ends, a panic among them.
-    struct EndOnDrop<'a>(&'a Shared);
-    impl Drop for EndOnDrop<'_> {
-        fn drop(&mut self) {
-            self.0.queue.end(&LogError::Closed);
-            self.0.keeper.close();
-        }
-    }
     let _end = EndOnDrop(shared);
     loop {
         let work = shared.queue.wait(committer.unproven().then_some(QUIET));
@@ -284,7 +286,7 @@ fn work_once(shared: &Shared, committer: &mut Committer, work: Work) -> Result<(
 }
 
 impl Log for LocalLog {
-    fn open(&self, container: ContainerId) -> Result<(Box<dyn LogReader>, Box<dyn LogWriter>), LogError> {
+    fn open(&self, container: ContainerId) -> Result<LogEnds, LogError> {
         let (generation, watch, mark) = self.shared.queue.open(container)?;
         let files = self.shared.table.views();
         let reader = LocalReader::new(self.shared.config.dir.clone(), container, files, mark);
@@ -322,7 +324,8 @@ impl Log for LocalLog {
     fn close(&self) {
         self.shared.queue.close();
         let threads = std::mem::take(&mut *self.threads.lock());
-        if let Some(mut committer) = self.manual.lock().take() {
+        let manual = self.manual.lock().take();
+        if let Some(mut committer) = manual {
             while let Some(work) = self.shared.queue.poll() {
                 if work_once(&self.shared, &mut committer, work).is_err() {
                     break;

@@ -60,6 +60,9 @@ pub struct LogRoom {
     pub budget_bytes: u64,
 }
 
+/// The two ends of a container's log: what survived, and where it goes on.
+pub type LogEnds = (Box<dyn LogReader>, Box<dyn LogWriter>);
+
 /// The logs of all containers of this process.
 pub trait Log: Send + Sync {
     /// Opens the log of `container` and ends every earlier writer of it: once this returns, nothing handed to an
@@ -69,7 +72,7 @@ pub trait Log: Send + Sync {
     ///
     /// # Errors
     /// [`LogError::NoContainer`], or why the whole log is closed.
-    fn open(&self, container: ContainerId) -> Result<(Box<dyn LogReader>, Box<dyn LogWriter>), LogError>;
+    fn open(&self, container: ContainerId) -> Result<LogEnds, LogError>;
 
     /// Durable bytes at `at`, which must not cross the end of their batch. Never blocks on the disk, except for pages
     /// of a mapped file that are not in memory; never copies.

@@ -154,7 +154,7 @@ impl Queue {
         if index >= state.slots.len() {
             return Err(LogError::NoContainer { container });
         }
-        state.replace_writer(container, true);
+        let generation = state.replace_writer(container, true);
         while state.committing && state.ended.is_none() {
             self.idle.wait(&mut state);
         }
@@ -162,10 +162,13 @@ impl Queue {
             return Err(why.clone());
         }
         let slot = &mut state.slots[index];
+        if slot.generation != generation {
+            return Err(LogError::Fenced { container });
+        }
         slot.staged_next = slot.mark.next;
         let watch = DurableWatch(Arc::default());
         slot.watch = Some(watch.clone());
-        Ok((slot.generation, watch, slot.mark))
+        Ok((generation, watch, slot.mark))
     }
 
     /// Ends one writer, if it is still the container's.
@@ -331,14 +334,17 @@ impl State {
         if slot.generation == generation { Ok(slot) } else { Err(LogError::Fenced { container }) }
     }
 
-    fn replace_writer(&mut self, container: ContainerId, fenced: bool) {
+    /// Ends the container's writer, drops what it left pending, and gives the next generation.
+    fn replace_writer(&mut self, container: ContainerId, fenced: bool) -> u64 {
         let slot = &mut self.slots[usize::from(container.0)];
         slot.generation += 1;
+        let generation = slot.generation;
         if let Some(watch) = slot.watch.take() {
             watch.end(if fenced { LogError::Fenced { container } } else { LogError::Closed });
         }
         self.batches.retain(|batch| batch.container != container);
         self.pending_bytes = self.batches.iter().map(|batch| u64::try_from(batch.len()).unwrap_or(0)).sum();
+        generation
     }
 
     fn take(&mut self, fill_bytes: usize) -> Option<Work> {

@@ -154,8 +154,10 @@ impl FileTable {
 
     /// Bytes of all files, and of those only kept because somebody reads them.
     pub(super) fn used_bytes(&self) -> u64 {
-        let mut inner = self.inner.write();
-        inner.detached.retain(|(borrows, _)| borrows.any());
+        if !self.inner.read().detached.is_empty() {
+            self.inner.write().detached.retain(|(borrows, _)| borrows.any());
+        }
+        let inner = self.inner.read();
         inner.files.iter().map(|entry| entry.len).sum::<u64>()
             + inner.detached.iter().map(|(_, len)| len).sum::<u64>()
     }

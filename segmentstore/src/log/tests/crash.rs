@@ -87,7 +87,7 @@ fn f02_stale_frames_of_a_recycled_file_are_never_read() {
         assert!(reused, "no file was recycled");
         let left = disk.crash(kept);
         assert_eq!(survivors(&left).unwrap().last(), Some(&(60 + kept)));
-        let _ = log;
+        drop(log);
     }
 }
 
@@ -241,7 +241,7 @@ fn f08_borrowed_bytes_never_change_while_files_are_recycled() {
     let disk = SimDisk::new(8);
     let (log, at) = log_with(&disk, 20, 9000);
     let held: Vec<Bytes> = at.iter().map(|at| log.bytes(at.offset(24), 9000).unwrap()).collect();
-    let (_reader, mut writer) = log.open(ContainerId(0)).unwrap();
+    let (reader, mut writer) = log.open(ContainerId(0)).unwrap();
     writer.begin(ContainerEpoch(2)).unwrap();
     let used_before = log.room().used_bytes;
     for sequence in 21..=200 {
@@ -253,7 +253,7 @@ fn f08_borrowed_bytes_never_change_while_files_are_recycled() {
         assert_eq!(*bytes, body(0, sequence, 9000));
     }
     assert!(log.room().used_bytes >= used_before, "borrowed files count as used");
-    drop((held, _reader));
+    drop((held, reader));
     assert!(log.room().used_bytes <= 2 * FILE_BYTES);
 }
 
@@ -283,7 +283,7 @@ fn missing_file_is_a_lost_log() {
         holed.remove(&path(number)).unwrap();
         assert!(matches!(survivors(&holed), Err(LogError::Lost { .. })), "file {number}");
     }
-    let _ = log;
+    drop(log);
 }
 
 /// Files of another log, another count of containers or another version are named and left alone.

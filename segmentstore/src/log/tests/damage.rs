@@ -1,5 +1,6 @@
 //! The format as it lies on disk: a golden file, and bytes that chance has changed.
 
+use std::fmt::Write;
 use std::path::Path;
 
 use proptest::prelude::*;
@@ -26,8 +27,12 @@ fn small_log() -> SimDisk {
 fn blocks_in_hex(bytes: &[u8]) -> String {
     let used =
         bytes.chunks(4096).map(|block| &block[..block.iter().rposition(|b| *b != 0).map_or(0, |at| at + 1)]);
-    let line = |block: &[u8]| block.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n";
-    used.take(3).map(line).collect()
+    used.take(3).fold(String::new(), |mut lines, block| {
+        for byte in block {
+            write!(lines, "{byte:02x}").unwrap();
+        }
+        lines + "\n"
+    })
 }
 
 #[test]
