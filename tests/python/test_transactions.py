@@ -96,6 +96,7 @@ def test_transaction_of_an_earlier_epoch_is_committed_after_a_scaling(manager, c
 
 
 def test_empty_transaction_is_committed(manager, scope, stream):
-    transaction = manager.create_transaction_writer(scope, stream, WRITER).begin_txn()
+    writer = manager.create_transaction_writer(scope, stream, WRITER)  # its pinger must outlive the transaction
+    transaction = writer.begin_txn()
     transaction.commit()
     wait_until_closed(transaction)
