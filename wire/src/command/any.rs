@@ -24,7 +24,11 @@ any_value! {
     i64 = any::<i64>();
     bool = any::<bool>();
     Uuid = any::<u128>().prop_map(Uuid);
-    String = prop_oneof![any::<String>(), Just("a\0é€😀".to_owned()), Just("x".repeat(65_535))];
+    String = prop_oneof![
+        50 => any::<String>(),
+        5 => Just("a\0é€😀".to_owned()),
+        1 => Just("x".repeat(65_535)),
+    ];
     Bytes = prop::collection::vec(any::<u8>(), 0..40).prop_map(Bytes::from);
     Blob = Bytes::any_value().prop_map(Blob);
     Rest = Bytes::any_value().prop_map(Rest);

@@ -1,0 +1,1 @@
+//! Holds nothing: the tests of this package compare two codecs.
