@@ -3,7 +3,7 @@
 use super::rows::{dirty_rows, load};
 use super::task::{Event, Failure, Task};
 use crate::index::{Index, IndexError};
-use crate::log::{Floor, Log};
+use crate::log::Floor;
 use crate::state::{RowChange, RowKey};
 use crate::types::SequenceNumber;
 use std::time::Duration;
@@ -35,12 +35,6 @@ impl Flush {
     /// Takes note of changes on their way to the index.
     pub(super) fn note(&mut self, changes: &[RowChange]) {
         self.sweep_due |= changes.iter().any(|change| matches!(change, RowChange::Ended { rows: true, .. }));
-    }
-
-    /// Whether the log can take no more data.
-    #[allow(clippy::unused_self, reason = "pressure is the flush's concern wherever it is measured")]
-    pub(super) fn log_is_full(&self, log: &dyn Log) -> bool {
-        log.room().admissible_bytes == 0
     }
 }
 

@@ -142,6 +142,8 @@ pub(super) struct Work {
     replies: VecDeque<(SequenceNumber, Reply)>,
     sessions: HashMap<ConnectionId, Vec<SessionId>>,
     now_ms: i64,
+    /// The log could take no more data when it last got some.
+    log_is_full: bool,
     /// Reused from turn to turn.
     records: Vec<(SequenceNumber, Record)>,
     effects: Vec<Effect>,
@@ -259,6 +261,7 @@ impl Task {
             return Ok(());
         }
         self.work.now_ms = self.clock.wall_ms();
+        self.work.log_is_full = self.log.room().admissible_bytes == 0;
         for operation in turn.drain(..) {
             self.receive(operation);
             if self.batch.len() >= BATCH_BYTES_MAX {
@@ -272,6 +275,7 @@ impl Task {
     fn submit(&mut self) -> Result<(), Failure> {
         while let Some(batch) = self.batch.take() {
             self.writer.append(batch).map_err(|source| Failure::Log { container: self.id, source })?;
+            self.work.log_is_full = self.log.room().admissible_bytes == 0;
         }
         Ok(())
     }
@@ -358,7 +362,7 @@ impl Task {
     }
 
     fn judge_append(&mut self, append: Append) {
-        let judged = if self.flush.log_is_full(&*self.log) {
+        let judged = if self.work.log_is_full {
             Err(Refusal::Unavailable)
         } else {
             self.state.admit_append(&append, self.work.now_ms)
@@ -374,7 +378,7 @@ impl Task {
 
     fn judge_call(&mut self, request: &Request, call: Call) {
         let mut records = std::mem::take(&mut self.work.records);
-        let outcome = if adds_bytes(request) && self.flush.log_is_full(&*self.log) {
+        let outcome = if adds_bytes(request) && self.work.log_is_full {
             Err(Refusal::Unavailable)
         } else {
             let rows = Seen { index: &self.index, loaded: &self.work.loaded };
