@@ -132,6 +132,32 @@ fn raised_floors_free_old_files_and_their_addresses_are_gone() {
     });
 }
 
+/// F.8 and invariant 5 on real maps: a reply that is slow to leave keeps its bytes.
+#[test]
+fn borrowed_bytes_outlive_any_number_of_recycled_files() {
+    on_each_log(|log, drive| {
+        let (_, mut writer) = log.open(ContainerId(0)).unwrap();
+        writer.begin(ContainerEpoch(1)).unwrap();
+        let mut watch = writer.durable();
+        let mut held = Vec::new();
+        for sequence in 1..=40 {
+            writer.append(batch(0, 1, sequence..=sequence, 9000)).unwrap();
+            drive(log);
+            let at = wait_for(&mut watch, sequence)[0].address.offset(RECORD_HEADER_BYTES as u64);
+            held.push((at, sequence));
+        }
+        let held: Vec<_> =
+            held.into_iter().map(|(at, sequence)| (log.bytes(at, 9000).unwrap(), sequence)).collect();
+        for sequence in 41..=200 {
+            writer.append(batch(0, 1, sequence..=sequence, 9000)).unwrap();
+            writer.set_floor(Floor { address: LogAddress(0), sequence: SequenceNumber(sequence - 1) });
+            drive(log);
+            wait_for(&mut watch, sequence);
+        }
+        assert!(held.iter().all(|(bytes, sequence)| *bytes == body(0, *sequence, 9000)));
+    });
+}
+
 #[test]
 fn batch_larger_than_a_file_is_refused_and_changes_nothing() {
     on_each_log(|log, drive| {
