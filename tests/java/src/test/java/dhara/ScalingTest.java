@@ -1,6 +1,5 @@
 package dhara;
 
-import io.pravega.client.stream.EventRead;
 import io.pravega.client.stream.EventStreamReader;
 import io.pravega.client.stream.EventStreamWriter;
 import io.pravega.client.stream.ReaderGroup;
