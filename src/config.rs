@@ -261,7 +261,11 @@ fn parsed<T: FromStr>(
 }
 
 fn advertised_host(listening: IpAddr) -> String {
-    if listening.is_unspecified() { "127.0.0.1".to_owned() } else { listening.to_string() }
+    match listening {
+        address if address.is_unspecified() => "127.0.0.1".to_owned(),
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]").to_uppercase(),
+    }
 }
 
 /// Whether clients can use `host`: the official Rust client cuts a name at characters outside this set.
@@ -300,6 +304,12 @@ mod tests {
         assert_eq!(config.data, PathBuf::from("flag"));
         assert_eq!(config.advertise, "environment");
         assert_eq!(config.listen_rest.port(), 1);
+    }
+
+    #[test]
+    fn address_of_version_six_is_advertised_in_brackets() {
+        let six = file("listen-controller = '[::1]:9090'");
+        assert_eq!(Config::resolve(six, Layer::default(), Layer::default()).unwrap().advertise, "[::1]");
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! What an operator does to scopes and streams, from the controller's calls and the stores' answers.
 
-use crate::client::Core;
 use crate::controller::{ControllerError, Refusal, SegmentWithRange, StreamSettings};
-use crate::error::Error;
-use crate::segment::SegmentState;
+use crate::core::Core;
+use crate::segment::{RequestError, SegmentState};
 use dhara_wire::name::{SegmentId, StreamName};
 use dhara_wire::range::KeyRange;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
@@ -53,40 +52,40 @@ impl Admin {
     /// Creates `scope`; false if it is there already.
     ///
     /// # Errors
-    /// [`Error::Controller`].
+    /// [`RequestError::Controller`].
     /// # Cancel safety
     /// Dropped early: the scope may or may not be created.
-    pub async fn create_scope(&self, scope: &str) -> Result<bool, Error> {
+    pub async fn create_scope(&self, scope: &str) -> Result<bool, RequestError> {
         Ok(self.core.controller.create_scope(scope).await?)
     }
 
     /// Deletes the empty `scope`; false if there is none.
     ///
     /// # Errors
-    /// [`Error::Controller`]; a scope with streams is refused.
+    /// [`RequestError::Controller`]; a scope with streams is refused.
     /// # Cancel safety
     /// Dropped early: the scope may or may not be deleted.
-    pub async fn delete_scope(&self, scope: &str) -> Result<bool, Error> {
+    pub async fn delete_scope(&self, scope: &str) -> Result<bool, RequestError> {
         Ok(self.core.controller.delete_scope(scope).await?)
     }
 
     /// Whether `scope` exists.
     ///
     /// # Errors
-    /// [`Error::Controller`].
+    /// [`RequestError::Controller`].
     /// # Cancel safety
     /// Changes nothing.
-    pub async fn scope_exists(&self, scope: &str) -> Result<bool, Error> {
+    pub async fn scope_exists(&self, scope: &str) -> Result<bool, RequestError> {
         Ok(self.core.controller.scope_exists(scope).await?)
     }
 
     /// All scopes, by name.
     ///
     /// # Errors
-    /// [`Error::Controller`].
+    /// [`RequestError::Controller`].
     /// # Cancel safety
     /// Changes nothing.
-    pub async fn scopes(&self) -> Result<Vec<String>, Error> {
+    pub async fn scopes(&self) -> Result<Vec<String>, RequestError> {
         let mut scopes = Vec::new();
         let mut token = String::new();
         loop {
@@ -104,10 +103,10 @@ impl Admin {
     /// begin with `_`, are among them.
     ///
     /// # Errors
-    /// [`Error::Controller`]; a missing scope is refused.
+    /// [`RequestError::Controller`]; a missing scope is refused.
     /// # Cancel safety
     /// Changes nothing.
-    pub async fn streams(&self, scope: &str, tag: Option<&str>) -> Result<Vec<StreamName>, Error> {
+    pub async fn streams(&self, scope: &str, tag: Option<&str>) -> Result<Vec<StreamName>, RequestError> {
         let mut streams = Vec::new();
         let mut token = String::new();
         loop {
@@ -124,64 +123,72 @@ impl Admin {
     /// Creates `stream`; false if it is there already, whatever its settings.
     ///
     /// # Errors
-    /// [`Error::Controller`]; a missing scope is refused.
+    /// [`RequestError::Controller`]; a missing scope is refused.
     /// # Cancel safety
     /// Dropped early: the stream may or may not be created.
-    pub async fn create_stream(&self, stream: &StreamName, settings: &StreamSettings) -> Result<bool, Error> {
+    pub async fn create_stream(
+        &self,
+        stream: &StreamName,
+        settings: &StreamSettings,
+    ) -> Result<bool, RequestError> {
         Ok(self.core.controller.create_stream(stream, settings).await?)
     }
 
     /// Replaces the settings of `stream` as a whole.
     ///
     /// # Errors
-    /// [`Error::Controller`].
+    /// [`RequestError::Controller`].
     /// # Cancel safety
     /// Dropped early: the settings may or may not be replaced.
-    pub async fn update_stream(&self, stream: &StreamName, settings: &StreamSettings) -> Result<(), Error> {
+    pub async fn update_stream(
+        &self,
+        stream: &StreamName,
+        settings: &StreamSettings,
+    ) -> Result<(), RequestError> {
         Ok(self.core.controller.update_stream(stream, settings).await?)
     }
 
     /// Ends `stream` for writers; sealing twice is no error.
     ///
     /// # Errors
-    /// [`Error::Controller`].
+    /// [`RequestError::Controller`].
     /// # Cancel safety
     /// Dropped early: the stream may or may not be sealed.
-    pub async fn seal_stream(&self, stream: &StreamName) -> Result<(), Error> {
+    pub async fn seal_stream(&self, stream: &StreamName) -> Result<(), RequestError> {
         Ok(self.core.controller.seal_stream(stream).await?)
     }
 
     /// Deletes the sealed `stream`; false if there is none.
     ///
     /// # Errors
-    /// [`Error::Controller`]; a stream that is not sealed is refused.
+    /// [`RequestError::Controller`]; a stream that is not sealed is refused.
     /// # Cancel safety
     /// Dropped early: the stream may or may not be deleted.
-    pub async fn delete_stream(&self, stream: &StreamName) -> Result<bool, Error> {
+    pub async fn delete_stream(&self, stream: &StreamName) -> Result<bool, RequestError> {
         Ok(self.core.controller.delete_stream(stream).await?)
     }
 
     /// Gives up everything before `cut`.
     ///
     /// # Errors
-    /// [`Error::Controller`].
+    /// [`RequestError::Controller`].
     /// # Cancel safety
     /// Dropped early: the stream may or may not be truncated.
     pub async fn truncate_stream(
         &self,
         stream: &StreamName,
         cut: &BTreeMap<SegmentId, i64>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), RequestError> {
         Ok(self.core.controller.truncate_stream(stream, cut).await?)
     }
 
     /// The cut after everything that is in `stream` now.
     ///
     /// # Errors
-    /// [`Error::Controller`] or [`Error::Segment`].
+    /// [`RequestError::Controller`] or [`RequestError::Segment`].
     /// # Cancel safety
     /// Changes nothing.
-    pub async fn tail_cut(&self, stream: &StreamName) -> Result<BTreeMap<SegmentId, i64>, Error> {
+    pub async fn tail_cut(&self, stream: &StreamName) -> Result<BTreeMap<SegmentId, i64>, RequestError> {
         let segments = self.segments(stream).await?;
         let offset = |info: &SegmentInfo| (info.segment.id, info.state.map_or(0, |state| state.length));
         Ok(segments.iter().map(offset).collect())
@@ -190,10 +197,10 @@ impl Admin {
     /// Everything there is to know about `stream`.
     ///
     /// # Errors
-    /// [`Error::Controller`] or [`Error::Segment`].
+    /// [`RequestError::Controller`] or [`RequestError::Segment`].
     /// # Cancel safety
     /// Changes nothing.
-    pub async fn stream_info(&self, stream: &StreamName) -> Result<StreamInfo, Error> {
+    pub async fn stream_info(&self, stream: &StreamName) -> Result<StreamInfo, RequestError> {
         let settings = self.core.controller.stream_settings(stream).await?;
         let segments = self.segments(stream).await?;
         let head = self.core.controller.head_cut(stream).await?;
@@ -203,7 +210,7 @@ impl Admin {
     /// Replaces the segments `sealed` of `stream` by new ones with `ranges`, and waits until that is done.
     ///
     /// # Errors
-    /// [`Error::Controller`]; segments that take no events, or ranges of other keys, are refused.
+    /// [`RequestError::Controller`]; segments that take no events, or ranges of other keys, are refused.
     /// # Cancel safety
     /// Dropped early: the scale may or may not go on.
     pub async fn scale_stream(
@@ -211,7 +218,7 @@ impl Admin {
         stream: &StreamName,
         sealed: &[SegmentId],
         ranges: &[KeyRange],
-    ) -> Result<(), Error> {
+    ) -> Result<(), RequestError> {
         let controller = &self.core.controller;
         let epoch = controller.start_scale(stream, sealed, ranges).await?;
         let mut pause = SCALE_PAUSE_MIN;
@@ -225,10 +232,10 @@ impl Admin {
     /// Replaces all segments of `stream` by `count` of the same width, and waits until that is done.
     ///
     /// # Errors
-    /// [`Error::Controller`]; a sealed stream is refused.
+    /// [`RequestError::Controller`]; a sealed stream is refused.
     /// # Cancel safety
     /// Dropped early: the scale may or may not go on.
-    pub async fn scale_stream_to(&self, stream: &StreamName, count: u32) -> Result<(), Error> {
+    pub async fn scale_stream_to(&self, stream: &StreamName, count: u32) -> Result<(), RequestError> {
         let current = self.core.controller.current_segments(stream).await?;
         if current.is_empty() {
             let subject = stream.to_string();
@@ -238,11 +245,11 @@ impl Admin {
         self.scale_stream(stream, &sealed, &KeyRange::ALL.split(count)).await
     }
 
-    async fn segments(&self, stream: &StreamName) -> Result<Vec<SegmentInfo>, Error> {
+    async fn segments(&self, stream: &StreamName) -> Result<Vec<SegmentInfo>, RequestError> {
         let current = self.core.controller.current_segments(stream).await?;
         let asked = stream::iter(current).map(|segment| async move {
             let state = self.core.segments.state(&stream.segment(segment.id)).await?;
-            Ok::<_, Error>(SegmentInfo { segment, state })
+            Ok::<_, RequestError>(SegmentInfo { segment, state })
         });
         asked.buffered(REQUESTS_MAX).try_collect().await
     }

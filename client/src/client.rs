@@ -2,13 +2,13 @@
 
 use crate::admin::Admin;
 use crate::config::ClientConfig;
-use crate::controller::Controller;
-use crate::error::Error;
-use crate::event_reader::{ReadFrom, ReadUntil, SegmentReader, StreamReader};
-use crate::event_writer::EventWriter;
-use crate::segment::SegmentClient;
-use dhara_stdx::{Entropy, SystemEntropy};
-use dhara_wire::name::{SegmentName, StreamName};
+use crate::controller::{Controller, ControllerError};
+use crate::core::Core;
+use crate::event_reader::{ReadError, ReadFrom, ReadUntil, SegmentReader, StreamReader};
+use crate::event_writer::{EventWriter, WriteError};
+use crate::segment::{RequestError, SegmentClient, SegmentError};
+use dhara_stdx::{Retry, SystemEntropy};
+use dhara_wire::name::{NameError, SegmentName, StreamName};
 use std::sync::Arc;
 
 /// A client of one controller and the segment stores it names. Clones share all connections.
@@ -17,13 +17,50 @@ pub struct Client {
     core: Arc<Core>,
 }
 
-/// What everything made by one client shares.
-#[derive(Debug)]
-pub(crate) struct Core {
-    pub(crate) config: ClientConfig,
-    pub(crate) controller: Controller,
-    pub(crate) segments: SegmentClient,
-    pub(crate) entropy: Arc<dyn Entropy>,
+/// Any failure of a client's operation.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A name is malformed.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A call to the controller was not answered or was refused.
+    #[error(transparent)]
+    Controller(#[from] ControllerError),
+    /// A request to a segment store was not answered or was refused.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// A writer ended.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// A reader ended.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The system has no source of random numbers.
+    #[error("drawing random numbers")]
+    Entropy(#[source] std::io::Error),
+}
+
+impl Error {
+    /// Whether the same call may be made again.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Name(_) | Self::Entropy(_) => Retry::Never,
+            Self::Controller(error) => error.retry(),
+            Self::Segment(error) => error.retry(),
+            Self::Write(error) => error.retry(),
+            Self::Read(error) => error.retry(),
+        }
+    }
+}
+
+impl From<RequestError> for Error {
+    fn from(error: RequestError) -> Self {
+        match error {
+            RequestError::Controller(error) => Self::Controller(error),
+            RequestError::Segment(error) => Self::Segment(error),
+        }
+    }
 }
 
 impl Client {

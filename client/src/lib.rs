@@ -30,22 +30,21 @@ mod admin;
 mod client;
 mod config;
 mod controller;
-mod error;
+mod core;
 mod event_reader;
 mod event_writer;
 mod segment;
 
 pub use admin::{Admin, SegmentInfo, StreamInfo};
-pub use client::Client;
+pub use client::{Client, Error};
 pub use config::{ClientConfig, RetryPolicy};
 pub use controller::{
     Controller, ControllerError, Page, Refusal, Retention, Scaling, SegmentWithRange, StreamSettings,
     Successor,
 };
-pub use error::Error;
 pub use event_reader::{Event, ReadError, ReadFrom, ReadUntil, SegmentRead, SegmentReader, StreamReader};
 pub use event_writer::{Ack, EventWriter, WriteError};
-pub use segment::{SegmentError, SegmentState};
+pub use segment::{RequestError, SegmentError, SegmentState};
 
 pub use dhara_stdx::Retry;
 pub use dhara_wire::name::{NameError, SegmentId, SegmentName, StreamName};

@@ -10,6 +10,9 @@ pub(crate) enum CliError {
     /// The client could not do it.
     #[error(transparent)]
     Client(#[from] dhara_client::Error),
+    /// A controller or segment store could not.
+    #[error(transparent)]
+    Request(#[from] dhara_client::RequestError),
     /// A line could not be written.
     #[error("writing to standard output")]
     Output(#[source] io::Error),

@@ -239,3 +239,34 @@ fn scope_info(scope: &str) -> ScopeInfo {
 fn stream_info(stream: &StreamName) -> StreamInfo {
     StreamInfo { scope: stream.scope.clone(), stream: stream.stream.clone(), ..StreamInfo::default() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dhara_stdx::net;
+    use std::net::SocketAddr;
+
+    #[tokio::test]
+    async fn lost_controller_is_called_until_patience_ends() {
+        let listener = net::listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+        let uri = format!("tcp://{}", listener.local_addr().unwrap());
+        let give_up_after = Duration::from_millis(200);
+        let retry = RetryPolicy { give_up_after, ..RetryPolicy::default() };
+        let config = ClientConfig { retry, ..ClientConfig::default() };
+        let (controller, accepted) = tokio::join!(Controller::connect(&uri, &config), net::accept(&listener));
+        drop((accepted.unwrap(), listener));
+        let started = Instant::now();
+        let error = controller.unwrap().scope_exists("sc").await.unwrap_err();
+        assert!(matches!(error, ControllerError::Call { .. }), "{error}");
+        assert_eq!(error.retry(), Retry::Unknown, "{error}");
+        assert!(started.elapsed() >= give_up_after, "{error}");
+    }
+
+    #[tokio::test]
+    async fn uri_without_scheme_or_host_is_refused() {
+        for uri in ["", "127.0.0.1:9090", "http://127.0.0.1:9090", "tcp://", "tcp://a b"] {
+            let refused = Controller::connect(uri, &ClientConfig::default()).await;
+            assert!(matches!(refused, Err(ControllerError::Uri { .. })), "{uri}");
+        }
+    }
+}

@@ -11,7 +11,7 @@ pub use segment_reader::{SegmentRead, SegmentReader};
 pub use stream_reader::{Event, ReadFrom, ReadUntil, StreamReader};
 
 use crate::controller::ControllerError;
-use crate::segment::SegmentError;
+use crate::segment::{RequestError, SegmentError};
 use dhara_stdx::Retry;
 use dhara_wire::name::SegmentName;
 
@@ -55,12 +55,10 @@ impl ReadError {
     }
 
     /// What stopped a request about `segment` stops its reader.
-    fn of(segment: &SegmentName, error: crate::Error) -> Self {
-        let source = match error {
-            crate::Error::Controller(error) => return Self::Controller(error),
-            crate::Error::Segment(error) => error,
-            _ => SegmentError::Unexpected,
-        };
-        Self::Segment { segment: segment.to_string(), source }
+    fn of(segment: &SegmentName, error: RequestError) -> Self {
+        match error {
+            RequestError::Controller(error) => Self::Controller(error),
+            RequestError::Segment(source) => Self::Segment { segment: segment.to_string(), source },
+        }
     }
 }

@@ -6,7 +6,7 @@
 
 use super::frame::{EventBuffer, NoEvent};
 use super::{ReadError, SegmentRead, SegmentReader};
-use crate::client::Core;
+use crate::core::Core;
 use crate::segment::SegmentClient;
 use bytes::Bytes;
 use dhara_stdx::{ByteBudget, BytePermit};

@@ -28,6 +28,13 @@ impl Ack {
         self.0.outcome.get().cloned()
     }
 
+    /// The outcome of an event that is durable already.
+    pub(super) fn known() -> Self {
+        let cell = AckCell::new();
+        cell.block_is_durable();
+        Self(cell)
+    }
+
     pub(super) fn new(cell: Arc<AckCell>) -> Self {
         Self(cell)
     }

@@ -4,8 +4,9 @@
 //! side, so that a server that will not read before its replies are read never stalls.
 
 use super::Shared;
+use super::effect::{Acked, Effects, Unexpected};
 use super::lane::LaneId;
-use super::state::{Acked, Effects, Slot, Unexpected, WriterState};
+use super::state::{Slot, WriterState};
 use crate::segment::{self, SegmentError};
 use dhara_wire::command::{self, Command};
 use dhara_wire::peer::{FrameReader, FrameWriter, WriteError};

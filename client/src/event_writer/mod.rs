@@ -7,7 +7,9 @@
 mod ack;
 mod block;
 mod connection;
+mod effect;
 mod lane;
+mod large;
 mod route;
 mod state;
 mod stream;
@@ -17,16 +19,17 @@ mod tests;
 
 pub use ack::Ack;
 
-use crate::client::Core;
 use crate::controller::ControllerError;
+use crate::core::Core;
 use crate::segment::SegmentError;
 use dhara_stdx::Retry;
 use dhara_wire::codec::Uuid;
 use dhara_wire::hash::routing_position;
 use dhara_wire::limits::EVENT_BYTES_MAX;
 use dhara_wire::name::StreamName;
+use effect::{Effects, NotTaken};
 use parking_lot::Mutex;
-use state::{Effects, NotTaken, WriterState};
+use state::WriterState;
 use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -36,8 +39,8 @@ use tokio_util::task::TaskTracker;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The event is larger than one append may be.
-    #[error("event of {bytes} bytes is larger than {EVENT_BYTES_MAX}")]
+    /// The event is larger than an event, or one that is taken without waiting, may be.
+    #[error("event of {bytes} bytes is too large")]
     TooLarge {
         /// Its size.
         bytes: usize,
@@ -114,7 +117,12 @@ impl EventWriter {
             .iter()
             .map(|segment| (stream.segment(segment.id), segment.range, Uuid(core.entropy.uuid())));
         let held_bytes_max = core.config.in_flight_bytes_max;
-        let state = WriterState::new(named.collect(), held_bytes_max, core.entropy.next_u64());
+        let state = WriterState::new(
+            named.collect(),
+            held_bytes_max,
+            core.entropy.next_u64(),
+            Uuid(core.entropy.uuid()),
+        );
         let Some(state) = state else { return Err(WriteError::Gap { stream }) };
         let shared = Arc::new(Shared {
             core,
@@ -133,15 +141,19 @@ impl EventWriter {
 
     /// Takes `event` in the order of calls, and waits only while the writer holds as many un-acknowledged bytes as it
     /// may. Events with the same `key` are stored in the order they were taken; one without a key goes anywhere. The
-    /// bytes are copied before this returns.
+    /// bytes are copied before this returns. An event above 8 MiB is durable when this returns; until then the writer
+    /// takes no other.
     ///
     /// # Errors
     /// [`WriteError::TooLarge`], or why the writer has ended. What becomes of the event later is for [`Ack::durable`]
     /// to say.
     /// # Cancel safety
-    /// Dropped while it waits: the event was not taken.
+    /// Dropped while it waits: the event was not taken. One above 8 MiB may or may not be stored.
     pub async fn write(&self, event: &[u8], key: Option<&str>) -> Result<Ack, WriteError> {
         let position = key.map(routing_position);
+        if event.len() > EVENT_BYTES_MAX {
+            return self.write_large(event, position).await;
+        }
         if let Some(ack) = self.try_push(event, position)? {
             return Ok(ack);
         }
@@ -155,7 +167,7 @@ impl EventWriter {
         }
     }
 
-    /// Takes `event` as [`Self::write`] does if there is room; `None` if the writer is full.
+    /// Takes `event`, of at most 8 MiB, as [`Self::write`] does if there is room; `None` if the writer is full.
     ///
     /// # Errors
     /// As [`Self::write`].

@@ -7,6 +7,7 @@
 use super::WriteError;
 use super::ack::{Ack, AckCell};
 use super::block::{Block, EVENT_HEADER_BYTES};
+use super::effect::{Acked, Effects, NotTaken, Unexpected};
 use super::lane::{LaneId, LaneQueue, Round};
 use super::route::Routes;
 use super::stream::{Phase, SegmentStream};
@@ -33,43 +34,12 @@ pub(super) struct WriterState {
     sealed: Vec<Slot>,
     ended: Option<WriteError>,
     random: u64,
+    /// Whether a large event is on its way, which no other may pass.
+    held: bool,
+    /// Large events so far, and the attribute that counts them in each segment.
+    large_events: i64,
+    large_attribute: Uuid,
 }
-
-/// Why an event was not taken.
-#[derive(Debug)]
-pub(super) enum NotTaken {
-    /// The writer holds as much as it may.
-    Full,
-    /// The writer has ended.
-    Ended(WriteError),
-}
-
-/// What a change of the state asks its caller to do once the lock is released.
-#[derive(Debug, Default)]
-#[must_use]
-pub(super) struct Effects {
-    /// Cells of blocks that are durable.
-    pub(super) durable: Vec<Arc<AckCell>>,
-    /// Lanes that have something to send.
-    pub(super) wake: Vec<Arc<Notify>>,
-    /// Whether callers that found the writer full may try again.
-    pub(super) room: bool,
-    /// Whether the supervisor has something to do.
-    pub(super) supervise: bool,
-}
-
-/// An acknowledgement as it came.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Acked {
-    pub(super) slot: Slot,
-    pub(super) writer_id: Uuid,
-    pub(super) number: i64,
-}
-
-/// A reply that does not fit what was sent; the connection cannot be trusted any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the server acknowledges what was not sent")]
-pub(super) struct Unexpected;
 
 impl WriterState {
     /// A writer to `segments`; `None` unless they cover the key space.
@@ -77,6 +47,7 @@ impl WriterState {
         segments: Vec<(SegmentName, KeyRange, Uuid)>,
         held_bytes_max: usize,
         seed: u64,
+        large_attribute: Uuid,
     ) -> Option<Self> {
         let ranges = segments.iter().enumerate().map(|(slot, (_, range, _))| (*range, slot)).collect();
         let routes = Routes::new(ranges)?;
@@ -96,6 +67,9 @@ impl WriterState {
             sealed: Vec::new(),
             ended: None,
             random: seed | 1,
+            held: false,
+            large_events: 0,
+            large_attribute,
         })
     }
 
@@ -109,6 +83,9 @@ impl WriterState {
             return Err(NotTaken::Ended(error.clone()));
         }
         let bytes = EVENT_HEADER_BYTES + event.len();
+        if self.held {
+            return Err(NotTaken::Full);
+        }
         if self.held_bytes + bytes > self.held_bytes_max && self.held_bytes > 0 {
             return Err(NotTaken::Full);
         }
@@ -117,6 +94,30 @@ impl WriterState {
         self.held_bytes += bytes;
         let ack = Ack::new(Arc::clone(self.streams[slot].push(position, event, None)));
         Ok((ack, self.list(slot, bytes)))
+    }
+
+    /// Keeps other events out until [`Self::release`]; false if somebody does so already.
+    pub(super) fn hold(&mut self) -> Result<bool, WriteError> {
+        match &self.ended {
+            Some(error) => Err(error.clone()),
+            None => Ok(!std::mem::replace(&mut self.held, true)),
+        }
+    }
+
+    pub(super) fn release(&mut self) {
+        self.held = false;
+    }
+
+    /// Numbers a large event: the attribute that is to carry the number, the number, and where the event routes to.
+    pub(super) fn next_large(&mut self, position: Option<f64>) -> (Uuid, i64, f64) {
+        self.large_events += 1;
+        (self.large_attribute, self.large_events, position.unwrap_or_else(|| self.draw()))
+    }
+
+    /// The segment that takes `position` now.
+    pub(super) fn segment_at(&self, position: f64) -> (Slot, SegmentName) {
+        let slot = self.routes.find(position);
+        (slot, self.streams[slot].name.clone())
     }
 
     /// Names of the streams that need a connection, and forgets that they do.
@@ -209,8 +210,12 @@ impl WriterState {
         effects: &mut Effects,
     ) -> Result<(), Unexpected> {
         let stream = self.streams.get_mut(slot).ok_or(Unexpected)?;
-        if stream.lane != Some(lane) || stream.phase != Phase::SettingUp {
+        if stream.lane != Some(lane) {
             return Err(Unexpected);
+        }
+        if stream.phase != Phase::SettingUp {
+            // Found sealed meanwhile.
+            return Ok(());
         }
         stream.phase = Phase::Ready;
         let before = self.held_bytes;
@@ -267,6 +272,17 @@ impl WriterState {
             effects.supervise = true;
         }
         Ok(())
+    }
+
+    /// The segment of `slot`, which holds no events, was found sealed on another connection.
+    pub(super) fn seal_idle(&mut self, slot: Slot, effects: &mut Effects) {
+        let stream = &mut self.streams[slot];
+        if matches!(stream.phase, Phase::Homeless | Phase::SettingUp | Phase::Ready) {
+            stream.phase = Phase::Sealed;
+            self.homeless.retain(|homeless| *homeless != slot);
+            self.sealed.push(slot);
+            effects.supervise = true;
+        }
     }
 
     /// The segment of `slot` is served by another store now.
@@ -340,6 +356,7 @@ impl WriterState {
         }
         let Some(routes) = self.routes.replace(slot, ranges) else { return false };
         self.routes = routes;
+        effects.room = true;
         let stream = &mut self.streams[slot];
         stream.phase = Phase::Replaced;
         for block in stream.take_all() {
@@ -401,10 +418,11 @@ impl WriterState {
         }
     }
 
-    /// Whether the writer went from more than half full to less: one wake-up then serves many events.
+    /// Whether the writer went from more than half full to less: one wake-up then serves many events. An empty writer
+    /// has room for an event of any size.
     fn has_room(&self, before: usize) -> bool {
         let half = self.held_bytes_max / 2;
-        before > half && self.held_bytes <= half
+        before > half && self.held_bytes <= half || before > 0 && self.held_bytes == 0
     }
 
     /// A random position for an event without a key.

@@ -102,6 +102,9 @@ impl Supervisor {
     }
 
     async fn settle(&mut self, homeless: Vec<(Slot, SegmentName)>) -> Result<(), WriteError> {
+        if homeless.is_empty() {
+            return Ok(());
+        }
         self.pause().await?;
         let core = &self.shared.core;
         let calls = stream::iter(homeless).map(|(slot, name)| async move {

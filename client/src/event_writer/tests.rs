@@ -1,8 +1,9 @@
 //! A writer's state against segment stores in miniature: connections break, segments split and merge at any moment.
 
 use super::ack::Ack;
+use super::effect::{Acked, Effects, NotTaken};
 use super::lane::LaneId;
-use super::state::{Acked, Effects, NotTaken, WriterState};
+use super::state::WriterState;
 use bytes::{Bytes, BytesMut};
 use dhara_wire::codec::Uuid;
 use dhara_wire::command::Command;
@@ -94,7 +95,7 @@ impl World {
         let id = SegmentId::new(0, 0);
         let named = vec![(stream().segment(id), KeyRange::ALL, Uuid(1))];
         let mut world = Self {
-            state: WriterState::new(named, 4096, 7).unwrap(),
+            state: WriterState::new(named, 4096, 7, Uuid(0)).unwrap(),
             segments: BTreeMap::new(),
             wires: [None, None],
             next_number: 1,

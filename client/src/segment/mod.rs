@@ -8,8 +8,8 @@ mod dial;
 mod request;
 
 pub(crate) use dial::dial;
-pub use request::SegmentState;
 pub(crate) use request::{Patience, SegmentClient, Slice, read};
+pub use request::{RequestError, SegmentState};
 
 use dhara_stdx::Retry;
 use dhara_wire::codec::DecodeError;

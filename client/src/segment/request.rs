@@ -2,7 +2,7 @@
 
 use super::{SegmentError, refusal};
 use crate::config::ClientConfig;
-use crate::controller::Controller;
+use crate::controller::{Controller, ControllerError};
 use bytes::Bytes;
 use dhara_stdx::Retry;
 use dhara_wire::command::{self, Command};
@@ -25,6 +25,28 @@ pub struct SegmentState {
     pub length: i64,
     /// Whether the segment takes no more appends.
     pub sealed: bool,
+}
+
+/// Why a request about streams or segments has no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// The controller did not answer, or refused.
+    #[error(transparent)]
+    Controller(#[from] ControllerError),
+    /// The segment store did not answer, or refused.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+}
+
+impl RequestError {
+    /// Whether the same request may be made again.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Controller(error) => error.retry(),
+            Self::Segment(error) => error.retry(),
+        }
+    }
 }
 
 /// What a read of a segment brings.
@@ -54,10 +76,10 @@ impl SegmentClient {
     /// Asks where `segment` stands; `None` if there is none.
     ///
     /// # Errors
-    /// [`crate::Error`] once the client's patience is over.
+    /// [`RequestError`] once the client's patience is over.
     /// # Cancel safety
     /// Changes nothing.
-    pub(crate) async fn state(&self, segment: &SegmentName) -> Result<Option<SegmentState>, crate::Error> {
+    pub(crate) async fn state(&self, segment: &SegmentName) -> Result<Option<SegmentState>, RequestError> {
         let name = segment.to_string();
         let (request_id, delegation_token) = (0, String::new());
         let request = command::GetStreamSegmentInfo { request_id, segment: name, delegation_token };
@@ -72,21 +94,21 @@ impl SegmentClient {
         }
     }
 
-    async fn call(&self, segment: &SegmentName, request: Command) -> Result<Command, crate::Error> {
+    async fn call(&self, segment: &SegmentName, request: Command) -> Result<Command, RequestError> {
         let mut patience = Patience::new(&self.config);
         loop {
             let reply = self.attempt(segment, request.clone()).await;
             let error = match reply {
                 Ok(Command::WrongHost(reply)) => SegmentError::Moved { segment: reply.segment },
                 Ok(reply) => return Ok(reply),
-                Err(crate::Error::Segment(error)) => error,
+                Err(RequestError::Segment(error)) => error,
                 Err(other) => return Err(other),
             };
             patience.after(error).await?;
         }
     }
 
-    async fn attempt(&self, segment: &SegmentName, request: Command) -> Result<Command, crate::Error> {
+    async fn attempt(&self, segment: &SegmentName, request: Command) -> Result<Command, RequestError> {
         let connection = self.shared(&self.controller.locate(segment).await?).await?;
         let limit = self.config.request_timeout;
         let slow = |_elapsed| SegmentError::Slow { what: format!("segment {segment}"), limit };
@@ -120,10 +142,10 @@ impl SegmentClient {
     /// The connection to the store of `segment`.
     ///
     /// # Errors
-    /// [`crate::Error`] once the client's patience is over.
+    /// [`RequestError`] once the client's patience is over.
     /// # Cancel safety
     /// Changes nothing.
-    pub(crate) async fn connection(&self, segment: &SegmentName) -> Result<RawConnection, crate::Error> {
+    pub(crate) async fn connection(&self, segment: &SegmentName) -> Result<RawConnection, RequestError> {
         let mut patience = Patience::new(&self.config);
         loop {
             let address = self.controller.locate(segment).await?;
