@@ -119,8 +119,8 @@ pub fn put_compact_int(out: &mut BytesMut, value: i32) {
     assert!((0..=COMPACT_INT_MAX).contains(&value), "{value} has no compact form");
     let [.., high, low] = value.to_be_bytes();
     match value {
-        ..0x80 => out.put_u8(low),
-        ..0x4000 => out.put_slice(&[high | 0x80, low]),
+        0..0x80 => out.put_u8(low),
+        0x80..0x4000 => out.put_slice(&[high | 0x80, low]),
         _ => out.put_u32(value.cast_unsigned() | 0xc000_0000),
     }
 }
@@ -147,9 +147,9 @@ pub fn get_compact_int(from: &mut Reader) -> Result<i32, DecodeError> {
 pub fn put_compact_long(out: &mut BytesMut, value: i64) {
     assert!((0..=COMPACT_LONG_MAX).contains(&value), "{value} has no compact form");
     let class: u64 = match value {
-        ..0x40 => 0,
-        ..0x4000 => 1,
-        ..0x4000_0000 => 2,
+        0..0x40 => 0,
+        0x40..0x4000 => 1,
+        0x4000..0x4000_0000 => 2,
         _ => 3,
     };
     let bytes = 1_usize << class;
@@ -174,9 +174,9 @@ pub fn put_compact_signed(out: &mut BytesMut, value: i64) {
     let magnitude = if value < 0 { !value } else { value };
     assert!(magnitude <= COMPACT_SIGNED_MAX, "{value} has no compact form");
     let class: u64 = match magnitude {
-        ..0x20 => 0,
-        ..0x2000 => 1,
-        ..0x2000_0000 => 2,
+        0..0x20 => 0,
+        0x20..0x2000 => 1,
+        0x2000..0x2000_0000 => 2,
         _ => 3,
     };
     let bytes = 1_usize << class;

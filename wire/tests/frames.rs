@@ -1,5 +1,8 @@
 //! Whole frames as the reference writes them.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside of the test functions themselves")]
+#![allow(clippy::too_many_lines, reason = "lists of frames")]
+
 use bytes::{Bytes, BytesMut};
 use dhara_wire::codec::{Blob, Rest, Uuid};
 use dhara_wire::command::*;
@@ -128,7 +131,7 @@ fn frames() -> Vec<(Command, &'static str)> {
 
 fn appends() -> Vec<(Command, &'static str)> {
     vec![
-        (Hello { high_version: 17, low_version: 5 }.into(), concat!("ffffff81000000080000001100000005")),
+        (Hello { high_version: 17, low_version: 5 }.into(), "ffffff81000000080000001100000005"),
         (
             SetupAppend { request_id: FLOW, writer_id: WRITER, segment: segment(), delegation_token: none() }
                 .into(),
@@ -152,7 +155,7 @@ fn appends() -> Vec<(Command, &'static str)> {
         ),
         (
             AppendBlock { writer_id: WRITER, data: Rest(bytes(HELLO)) }.into(),
-            concat!("000000030000001d00112233445566778899aabbccddeeff000000000000000568656c6c6f"),
+            "000000030000001d00112233445566778899aabbccddeeff000000000000000568656c6c6f",
         ),
         (
             end(13, "", 1, 1, FLOW).into(),
@@ -213,7 +216,7 @@ fn appends() -> Vec<(Command, &'static str)> {
         ),
         (
             AppendBlock { writer_id: WRITER, data: Rest::default() }.into(),
-            concat!("000000030000001000112233445566778899aabbccddeeff"),
+            "000000030000001000112233445566778899aabbccddeeff",
         ),
         (
             end(0, "", 1, 1, FLOW).into(),
@@ -245,7 +248,7 @@ fn appends() -> Vec<(Command, &'static str)> {
         ),
         (
             ConditionalCheckFailed { writer_id: WRITER, event_number: 1, request_id: 2 * FLOW + 2 }.into(),
-            concat!("000000080000002000112233445566778899aabbccddeeff00000000000000010000000200000002"),
+            "000000080000002000112233445566778899aabbccddeeff00000000000000010000000200000002",
         ),
         (
             ConditionalBlockEnd {
@@ -312,7 +315,7 @@ fn reads_and_tables() -> Vec<(Command, &'static str)> {
         ),
         (
             GetStreamSegmentInfo { request_id: 5, segment: segment(), delegation_token: none() }.into(),
-            concat!("0000000b0000001c0000000000000005001073632f73742f302e2365706f63682e300000"),
+            "0000000b0000001c0000000000000005001073632f73742f302e2365706f63682e300000",
         ),
         (
             StreamSegmentInfo {
@@ -347,7 +350,7 @@ fn reads_and_tables() -> Vec<(Command, &'static str)> {
         ),
         (
             TableEntriesUpdated { request_id: 9, updated_versions: vec![0] }.into(),
-            concat!("0000004b000000140000000000000009000000010000000000000000"),
+            "0000004b000000140000000000000009000000010000000000000000",
         ),
         (
             ReadTable {
@@ -451,16 +454,12 @@ fn merges_and_errors() -> Vec<(Command, &'static str)> {
         (
             NoSuchSegment { request_id: 5, segment: segment(), server_stack_trace: none(), offset: -1 }
                 .into(),
-            concat!(
-                "00000035000000240000000000000005001073632f73742f302e2365706f63682e300000ffffffffffffffff"
-            ),
+            "00000035000000240000000000000005001073632f73742f302e2365706f63682e300000ffffffffffffffff",
         ),
         (
             SegmentIsSealed { request_id: 5, segment: segment(), server_stack_trace: none(), offset: 3 }
                 .into(),
-            concat!(
-                "00000033000000240000000000000005001073632f73742f302e2365706f63682e3000000000000000000003"
-            ),
+            "00000033000000240000000000000005001073632f73742f302e2365706f63682e3000000000000000000003",
         ),
         (
             SegmentIsTruncated {
@@ -484,12 +483,12 @@ fn merges_and_errors() -> Vec<(Command, &'static str)> {
                 event_number: 3,
             }
             .into(),
-            concat!("000000370000002200112233445566778899aabbccddeeff000000000000000500000000000000000003"),
+            "000000370000002200112233445566778899aabbccddeeff000000000000000500000000000000000003",
         ),
         (
             AuthTokenCheckFailed { request_id: 5, server_stack_trace: none(), error_code: 1 }.into(),
-            concat!("0000003c0000000e0000000000000005000000000001"),
+            "0000003c0000000e0000000000000005000000000001",
         ),
-        (KeepAlive {}.into(), concat!("0000006400000000")),
+        (KeepAlive {}.into(), "0000006400000000"),
     ]
 }
