@@ -48,12 +48,13 @@ impl Rpc {
         let name = (request.scope.as_str(), request.reader_group_name.as_str());
         let generation = request.generation;
         let known = (group_id(&request.reader_group_id), generation);
-        let (status, generation) = match self.service.update_group(name, known, group_config(&request)).await? {
-            GroupUpdated::Done(generation) => (Answer::Success, generation),
-            GroupUpdated::NotFound => (Answer::RgNotFound, generation),
-            GroupUpdated::Mismatch => (Answer::InvalidConfig, generation),
-            GroupUpdated::Failed => (Answer::Failure, generation),
-        };
+        let (status, generation) =
+            match self.service.update_group(name, known, group_config(&request)).await? {
+                GroupUpdated::Done(generation) => (Answer::Success, generation),
+                GroupUpdated::NotFound => (Answer::RgNotFound, generation),
+                GroupUpdated::Mismatch => (Answer::InvalidConfig, generation),
+                GroupUpdated::Failed => (Answer::Failure, generation),
+            };
         Ok(proto::UpdateReaderGroupResponse { status: status.into(), generation })
     }
 

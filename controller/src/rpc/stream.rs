@@ -26,22 +26,34 @@ impl Rpc {
         Ok(proto::CreateStreamStatus { status: status.into() })
     }
 
-    pub(super) async fn update_stream(&self, request: proto::StreamConfig) -> Result<proto::UpdateStreamStatus, Status> {
+    pub(super) async fn update_stream(
+        &self,
+        request: proto::StreamConfig,
+    ) -> Result<proto::UpdateStreamStatus, Status> {
         let config = stream_config(&request);
         let (scope, stream) = stream_name(request.stream_info)?;
         Ok(changed(self.service.update_stream((&scope, &stream), config).await?))
     }
 
-    pub(super) async fn truncate_stream(&self, request: proto::StreamCut) -> Result<proto::UpdateStreamStatus, Status> {
+    pub(super) async fn truncate_stream(
+        &self,
+        request: proto::StreamCut,
+    ) -> Result<proto::UpdateStreamStatus, Status> {
         let (scope, stream) = stream_name(request.stream_info)?;
         Ok(changed(self.service.truncate_stream((&scope, &stream), cut(request.cut)).await?))
     }
 
-    pub(super) async fn seal_stream(&self, request: proto::StreamInfo) -> Result<proto::UpdateStreamStatus, Status> {
+    pub(super) async fn seal_stream(
+        &self,
+        request: proto::StreamInfo,
+    ) -> Result<proto::UpdateStreamStatus, Status> {
         Ok(changed(self.service.seal_stream(&request.scope, &request.stream).await?))
     }
 
-    pub(super) async fn delete_stream(&self, request: proto::StreamInfo) -> Result<proto::DeleteStreamStatus, Status> {
+    pub(super) async fn delete_stream(
+        &self,
+        request: proto::StreamInfo,
+    ) -> Result<proto::DeleteStreamStatus, Status> {
         use proto::delete_stream_status::Status as Answer;
         let status = match self.service.delete_stream(&request.scope, &request.stream).await? {
             StreamDeletion::Deleted => Answer::Success,

@@ -22,14 +22,20 @@ impl Rpc {
         })
     }
 
-    pub(super) async fn commit_transaction(&self, request: proto::TxnRequest) -> Result<proto::TxnStatus, Status> {
+    pub(super) async fn commit_transaction(
+        &self,
+        request: proto::TxnRequest,
+    ) -> Result<proto::TxnStatus, Status> {
         // The least time and an empty writer mean that there is none.
         let told = request.timestamp != i64::MIN && !request.writer_id.is_empty();
         let mark = told.then(|| (request.writer_id.clone(), request.timestamp));
         self.end(request, End::Commit(mark)).await
     }
 
-    pub(super) async fn abort_transaction(&self, request: proto::TxnRequest) -> Result<proto::TxnStatus, Status> {
+    pub(super) async fn abort_transaction(
+        &self,
+        request: proto::TxnRequest,
+    ) -> Result<proto::TxnStatus, Status> {
         self.end(request, End::Abort).await
     }
 
@@ -93,7 +99,8 @@ impl Rpc {
         let (scope, stream) = stream_name(request.stream_info)?;
         let completed = self.service.completed_transactions(&scope, &stream).await?;
         let response = completed.into_iter().map(|(id, state)| {
-            let status = if state == TransactionState::Committed { Answer::Committed } else { Answer::Aborted };
+            let status =
+                if state == TransactionState::Committed { Answer::Committed } else { Answer::Aborted };
             let txn_id = Some(proto::TxnId { high_bits: id.high, low_bits: id.low });
             proto::TxnResponse { txn_id, status: status.into() }
         });

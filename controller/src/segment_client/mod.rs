@@ -4,6 +4,8 @@
 //! success wherever the first call would have left the same state.
 
 mod connection;
+#[cfg(test)]
+pub(crate) mod memory;
 mod wire;
 
 use std::fmt::Debug;

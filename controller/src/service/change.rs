@@ -2,8 +2,10 @@
 //!
 //! Each writes its intent and takes a turn. A caller that comes again while the work goes on joins it.
 
+use tokio::time::sleep;
+
 use super::query::head_of;
-use super::{Outcome, Service, ServiceError};
+use super::{CONFLICT_PAUSE, Outcome, Service, ServiceError};
 use crate::record::name::segment;
 use crate::record::scope::Presence;
 use crate::record::stream::{ConfigRow, SealRow};
@@ -66,7 +68,9 @@ impl Service {
             other => other?,
         }
         self.turn(&item).await?;
-        let Some((_opened, rows)) = self.open_rows(scope, stream).await? else { return Ok(StreamChange::NotFound) };
+        let Some((_opened, rows)) = self.open_rows(scope, stream).await? else {
+            return Ok(StreamChange::NotFound);
+        };
         let ConfigRow { current, pending } = rows.config.row;
         Ok(match (rows.head.row.state, pending) {
             (_, None) if current == config => StreamChange::Done,
@@ -81,7 +85,9 @@ impl Service {
         (scope, stream): (&str, &str),
         cut: StreamCut,
     ) -> Outcome<StreamChange> {
-        let Some((opened, mut rows)) = self.open_rows(scope, stream).await? else { return Ok(StreamChange::NotFound) };
+        let Some((opened, mut rows)) = self.open_rows(scope, stream).await? else {
+            return Ok(StreamChange::NotFound);
+        };
         if rows.head.row.state == StreamState::Sealed {
             return Ok(StreamChange::Sealed);
         }
@@ -99,7 +105,9 @@ impl Service {
             }
         }
         self.turn(&item).await?;
-        let Some((_opened, rows)) = self.open_rows(scope, stream).await? else { return Ok(StreamChange::NotFound) };
+        let Some((_opened, rows)) = self.open_rows(scope, stream).await? else {
+            return Ok(StreamChange::NotFound);
+        };
         let record = rows.truncation.row;
         Ok(if record.cut == cut && !record.updating { StreamChange::Done } else { StreamChange::Failed })
     }
@@ -148,12 +156,24 @@ impl Service {
             break;
         }
         self.turn(&item).await?;
-        let Some((_opened, rows)) = self.open_rows(scope, stream).await? else { return Ok(StreamChange::NotFound) };
+        let Some((_opened, rows)) = self.open_rows(scope, stream).await? else {
+            return Ok(StreamChange::NotFound);
+        };
         Ok(if rows.head.row.state == StreamState::Sealed { StreamChange::Done } else { StreamChange::Failed })
     }
 
     /// Deletes a sealed stream, or one whose creation was not finished.
     pub(crate) async fn delete_stream(&self, scope: &str, stream: &str) -> Outcome<StreamDeletion> {
+        loop {
+            match self.try_delete_stream(scope, stream).await {
+                // Somebody else was faster; what they wrote decides.
+                Err(ServiceError::Store(error)) if error.is_conflict() => sleep(CONFLICT_PAUSE).await,
+                other => return other,
+            }
+        }
+    }
+
+    async fn try_delete_stream(&self, scope: &str, stream: &str) -> Outcome<StreamDeletion> {
         match self.open(scope, stream).await {
             Ok(opened) if !matches!(opened.head.row.state, StreamState::Sealed | StreamState::Creating) => {
                 return Ok(StreamDeletion::NotSealed);
@@ -161,15 +181,13 @@ impl Service {
             Ok(_) | Err(ServiceError::Store(StoreError::NotReady) | ServiceError::NotFound(_)) => {}
             Err(error) => return Err(error),
         }
-        let Some(found) = self.store.find_stream(scope, stream).await? else { return Ok(StreamDeletion::NotFound) };
+        let Some(found) = self.store.find_stream(scope, stream).await? else {
+            return Ok(StreamDeletion::NotFound);
+        };
         let (item, id) = (WorkItem::stream(scope, stream), found.row.id);
         if found.row.presence == Presence::Live {
             self.store.work().announce(&item).await?;
-            match self.engine.mark_leaving(scope, stream, found).await {
-                // Somebody else deletes it; join them.
-                Err(error) if error.is_conflict() => {}
-                other => drop(other?),
-            }
+            self.engine.mark_leaving(scope, stream, found).await?;
         }
         self.turn(&item).await?;
         let left = self.store.find_stream(scope, stream).await?;

@@ -1,6 +1,8 @@
 //! Reader groups, and their positions as subscribers of streams.
 
-use super::{Outcome, Service, ServiceError, check_present};
+use tokio::time::sleep;
+
+use super::{CONFLICT_PAUSE, Outcome, Service, ServiceError, check_present};
 use crate::record::name::Kind;
 use crate::segment_client::Expect;
 use crate::store::{StoreError, Versioned, WorkItem};
@@ -101,6 +103,21 @@ impl Service {
         if !is_stored_name(scope) || !self.is_scope_open(scope).await? {
             return Ok(GroupCreated::ScopeNotFound);
         }
+        loop {
+            match self.try_create_group((scope, group), id, &config).await {
+                // Somebody else was faster; what they wrote decides.
+                Err(ServiceError::Store(error)) if error.is_conflict() => sleep(CONFLICT_PAUSE).await,
+                other => return other,
+            }
+        }
+    }
+
+    async fn try_create_group(
+        &self,
+        (scope, group): (&str, &str),
+        id: GroupId,
+        config: &GroupConfig,
+    ) -> Outcome<GroupCreated> {
         for stream in config.subscribed() {
             match self.open(&stream.scope, &stream.stream).await {
                 Ok(_) => {}
@@ -111,14 +128,12 @@ impl Service {
         let (item, key) = (group_item(scope, group), (Kind::Group, group));
         let found = self.find_group(scope, group).await?;
         let fresh = GroupId(self.store.fresh_id());
-        match GroupRecord::create(found.as_ref().map(|found| &found.row), config, id, fresh) {
+        match GroupRecord::create(found.as_ref().map(|found| &found.row), config.clone(), id, fresh) {
             GroupCreation::Deleting => return Ok(GroupCreated::Failed),
             GroupCreation::Exists | GroupCreation::Resume => {}
             GroupCreation::Start(record) => {
                 self.store.work().announce(&item).await?;
                 match self.store.write_in_scope(scope, key, record, Expect::Absent).await {
-                    // Somebody else creates it at this moment; join them.
-                    Err(error) if error.is_conflict() => {}
                     Err(error) if error.is_missing() => return Ok(GroupCreated::ScopeNotFound),
                     Err(error) => return Err(error.into()),
                     Ok(written) if !self.is_scope_open(scope).await? => {
@@ -181,7 +196,8 @@ impl Service {
         }
         self.turn(&item).await?;
         let settled = self.find_group(scope, group).await?;
-        let done = |found: Versioned<GroupRecord>| found.row.generation >= next && found.row.pending.is_none();
+        let done =
+            |found: Versioned<GroupRecord>| found.row.generation >= next && found.row.pending.is_none();
         Ok(if settled.is_some_and(done) { GroupUpdated::Done(next) } else { GroupUpdated::Failed })
     }
 
@@ -204,7 +220,9 @@ impl Service {
             return Ok(GroupDeleted::NotFound);
         }
         if found.row.state != GroupState::Deleting {
-            let GroupDeletion::Start(record) = found.row.delete(id) else { return Ok(GroupDeleted::NotFound) };
+            let GroupDeletion::Start(record) = found.row.delete(id) else {
+                return Ok(GroupDeleted::NotFound);
+            };
             self.store.work().announce(&item).await?;
             match self.store.write_in_scope(scope, (Kind::Group, group), record, found.unchanged()).await {
                 Err(error) if error.is_conflict() => return Ok(GroupDeleted::Failed),
@@ -235,21 +253,31 @@ impl Service {
     }
 
     /// Records how far a subscriber has read.
-    pub(crate) async fn report(&self, (scope, stream): (&str, &str), report: SubscriberReport) -> Outcome<Reported> {
+    pub(crate) async fn report(
+        &self,
+        (scope, stream): (&str, &str),
+        report: SubscriberReport,
+    ) -> Outcome<Reported> {
         let opened = match self.open_created(scope, stream).await {
             Err(ServiceError::NotFound(_)) => return Ok(Reported::StreamNotFound),
             other => other?,
         };
         loop {
-            let Some(found) = opened.table.subscribers().await? else { return Ok(Reported::SubscriberNotFound) };
-            let Some(row) = found.row.get(&report.subscriber) else { return Ok(Reported::SubscriberNotFound) };
+            let Some(found) = opened.table.subscribers().await? else {
+                return Ok(Reported::SubscriberNotFound);
+            };
+            let Some(row) = found.row.get(&report.subscriber) else {
+                return Ok(Reported::SubscriberNotFound);
+            };
             if row.id != report.id {
                 return Ok(Reported::SubscriberNotFound);
             }
             if row.generation != report.generation {
                 return Ok(Reported::GenerationMismatch);
             }
-            let Some(cut) = self.check_cut(&opened, &report.cut).await? else { return Ok(Reported::InvalidCut) };
+            let Some(cut) = self.check_cut(&opened, &report.cut).await? else {
+                return Ok(Reported::InvalidCut);
+            };
             let previous = self.check_cut(&opened, &row.cut).await?;
             let moved = match row.report(report.id, report.generation, &cut, previous.as_ref()) {
                 Report::Moved(moved) => moved,

@@ -12,11 +12,15 @@ mod table;
 mod transaction;
 mod writer;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use dhara_stdx::Retry;
 use dhara_wire::hash::container_of;
+use dhara_wire::name::stream_of_mark;
 use tokio::time::timeout;
 
 use crate::config::{ControllerConfig, HostPort};
@@ -27,14 +31,16 @@ use crate::stream::name::is_stored_name;
 use crate::workflow::Engine;
 
 pub(crate) use change::{StreamChange, StreamDeletion};
-pub(crate) use group::{
-    GroupCreated, GroupDeleted, GroupUpdated, Reported, SubscriberReport,
-};
+pub(crate) use group::{GroupCreated, GroupDeleted, GroupUpdated, Reported, SubscriberReport};
 pub(crate) use scale::Scaling;
 pub(crate) use scope::{NamePage, ScopeCreation, ScopeDeletion};
 pub(crate) use stream::StreamCreation;
 pub(crate) use table::{TableCreation, TableDeletion};
 pub(crate) use transaction::{End, Pinged, TransactionEnding};
+
+/// Pause before a call that lost a race looks again: a store may refuse a condition before what it refuses it for
+/// can be read.
+const CONFLICT_PAUSE: Duration = Duration::from_millis(2);
 
 /// Why a call has no outcome of its own.
 #[derive(Debug, thiserror::Error)]
@@ -123,9 +129,14 @@ fn check_present(what: &'static str, name: &str) -> Outcome<()> {
     if name.is_empty() { Err(ServiceError::Invalid(format!("{what} is empty"))) } else { Ok(()) }
 }
 
+/// Whether a stream of the name can be there: as callers name them, or the mark stream of one.
+fn may_exist(stream: &str) -> bool {
+    is_stored_name(stream) || stream_of_mark(stream).is_some_and(is_stored_name)
+}
+
 /// Refuses a continuation token that no listing has given out.
 fn check_token(token: &str) -> Outcome<()> {
-    if token.is_empty() || is_stored_name(token) {
+    if token.is_empty() || may_exist(token) {
         Ok(())
     } else {
         Err(ServiceError::Invalid(String::from("unknown continuation token")))

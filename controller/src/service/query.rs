@@ -1,13 +1,12 @@
 //! Questions about the segments of a stream.
 
-use super::{Outcome, Service, ServiceError, check_present};
+use super::{Outcome, Service, ServiceError, check_present, may_exist};
 use crate::store::Opened;
 use crate::stream::name::is_stored_name;
 use crate::stream::truncation::epochs_between;
 use crate::stream::{
-    EpochRecord, Epochs, PlacedCut, Segment, SegmentId, StreamCut, StreamState, Successor,
-    TruncationRecord, ValidCut,
-    segments_between, successors,
+    EpochRecord, Epochs, PlacedCut, Segment, SegmentId, StreamCut, StreamState, Successor, TruncationRecord,
+    ValidCut, segments_between, successors,
 };
 
 /// Segments with their ranges, ordered by range.
@@ -18,7 +17,7 @@ impl Service {
     pub(super) async fn open(&self, scope: &str, stream: &str) -> Outcome<Opened> {
         check_present("scope", scope)?;
         check_present("stream", stream)?;
-        if !is_stored_name(scope) || !is_stored_name(stream) {
+        if !is_stored_name(scope) || !may_exist(stream) {
             return Err(ServiceError::NotFound("stream"));
         }
         Ok(self.store.open(scope, stream).await?)

@@ -27,10 +27,16 @@ pub(crate) enum Scaling {
 
 impl Service {
     /// Begins to replace segments.
-    pub(crate) async fn scale(&self, (scope, stream): (&str, &str), request: &ScaleRequest) -> Outcome<Scaling> {
+    pub(crate) async fn scale(
+        &self,
+        (scope, stream): (&str, &str),
+        request: &ScaleRequest,
+    ) -> Outcome<Scaling> {
         let item = WorkItem::stream(scope, stream);
         loop {
-            let Some((opened, mut rows)) = self.open_rows(scope, stream).await? else { return Ok(Scaling::Failed) };
+            let Some((opened, mut rows)) = self.open_rows(scope, stream).await? else {
+                return Ok(Scaling::Failed);
+            };
             let active = opened.table.epoch(rows.head.row.active_epoch).await?;
             let pending = rows.scale.row.pending.clone();
             let transition = match submit(&active, pending.as_ref(), request, self.terms(&rows)) {

@@ -115,7 +115,11 @@ impl Service {
         };
         self.turn(&item).await?;
         let left = self.store.find_scope(scope).await?;
-        Ok(if left.is_some_and(|left| left.row.id == id) { ScopeDeletion::Failed } else { ScopeDeletion::Deleted })
+        Ok(if left.is_some_and(|left| left.row.id == id) {
+            ScopeDeletion::Failed
+        } else {
+            ScopeDeletion::Deleted
+        })
     }
 
     fn scope_item(scope: &str) -> crate::store::WorkItem {

@@ -1,19 +1,14 @@
 //! Life of a stream: creation, configuration, existence.
 
-use std::time::Duration;
-
 use tokio::time::sleep;
 
-use super::{Outcome, Service, ServiceError, check_present};
+use super::{CONFLICT_PAUSE, Outcome, Service, ServiceError, check_present, may_exist};
 use crate::record::name::Kind;
 use crate::record::scope::Presence;
 use crate::segment_client::Expect;
 use crate::store::{StoreError, WorkItem};
 use crate::stream::name::{SYSTEM_SCOPE, is_stored_name};
 use crate::stream::{StreamConfig, StreamState};
-
-/// Pause before a creation looks again at what somebody else has written.
-const CONFLICT_PAUSE: Duration = Duration::from_millis(2);
 
 /// Outcome of a creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +51,12 @@ impl Service {
         }
     }
 
-    async fn try_create_stream(&self, scope: &str, stream: &str, config: &StreamConfig) -> Outcome<StreamCreation> {
+    async fn try_create_stream(
+        &self,
+        scope: &str,
+        stream: &str,
+        config: &StreamConfig,
+    ) -> Outcome<StreamCreation> {
         let item = WorkItem::stream(scope, stream);
         if let Some(found) = self.store.find_stream(scope, stream).await? {
             if found.row.presence == Presence::Live {
@@ -69,10 +69,11 @@ impl Service {
         self.store.work().announce(&item).await?;
         let row = self.engine.fresh_stream(scope, stream, config.clone()).await?;
         let id = row.id;
-        let written = match self.store.write_in_scope(scope, (Kind::Stream, stream), row, Expect::Absent).await {
-            Err(error) if error.is_missing() => return Ok(StreamCreation::ScopeNotFound),
-            other => other?,
-        };
+        let written =
+            match self.store.write_in_scope(scope, (Kind::Stream, stream), row, Expect::Absent).await {
+                Err(error) if error.is_missing() => return Ok(StreamCreation::ScopeNotFound),
+                other => other?,
+            };
         // Only now: a scope that is being deleted either sees the row or is seen here.
         if !self.is_scope_open(scope).await? {
             self.store.remove_in_scope(scope, (Kind::Stream, stream), written.unchanged()).await?;
@@ -106,7 +107,7 @@ impl Service {
     pub(crate) async fn stream_exists(&self, scope: &str, stream: &str) -> Outcome<bool> {
         check_present("scope", scope)?;
         check_present("stream", stream)?;
-        if !is_stored_name(scope) || !is_stored_name(stream) {
+        if !is_stored_name(scope) || !may_exist(stream) {
             return Ok(false);
         }
         let found = self.store.find_stream(scope, stream).await?;

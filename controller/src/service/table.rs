@@ -1,6 +1,9 @@
 //! Key-value tables.
 
-use super::{Outcome, Service, ServiceError, check_present};
+use dhara_wire::limits::TABLE_FIXED_KEY_BYTES_MAX;
+use tokio::time::sleep;
+
+use super::{CONFLICT_PAUSE, Outcome, Service, ServiceError, check_present};
 use crate::record::name::Kind;
 use crate::record::scope::{KeyValueTableConfig, KeyValueTableRow, KeyValueTableState};
 use crate::segment_client::Expect;
@@ -8,7 +11,6 @@ use crate::store::{StoreError, Versioned, WorkItem};
 use crate::stream::Segment;
 use crate::stream::name::{is_stored_name, is_user_name};
 use crate::workflow::partitions;
-use dhara_wire::limits::TABLE_FIXED_KEY_BYTES_MAX;
 
 /// Outcome of a creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +68,21 @@ impl Service {
     ) -> Outcome<TableCreation> {
         check_present("scope", scope)?;
         check_config(&config)?;
+        loop {
+            match self.try_create_table(scope, table, config).await {
+                // Somebody else was faster; what they wrote decides.
+                Err(ServiceError::Store(error)) if error.is_conflict() => sleep(CONFLICT_PAUSE).await,
+                other => return other,
+            }
+        }
+    }
+
+    async fn try_create_table(
+        &self,
+        scope: &str,
+        table: &str,
+        config: KeyValueTableConfig,
+    ) -> Outcome<TableCreation> {
         if !is_user_name(table) {
             return Ok(TableCreation::InvalidName);
         }
@@ -89,10 +106,6 @@ impl Service {
             config,
         };
         match self.store.write_in_scope(scope, key, row, Expect::Absent).await {
-            Err(error) if error.is_conflict() => {
-                self.turn(&item).await?;
-                return Ok(TableCreation::Exists);
-            }
             Err(error) if error.is_missing() => return Ok(TableCreation::ScopeNotFound),
             Err(error) => return Err(error.into()),
             Ok(written) if !self.is_scope_open(scope).await? => {
@@ -120,7 +133,9 @@ impl Service {
             return Ok(None);
         }
         match self.store.find_in_scope::<KeyValueTableRow>(scope, Kind::Table, table).await {
-            Ok(found) => Ok(found.map(|found| found.row).filter(|row| row.state == KeyValueTableState::Active)),
+            Ok(found) => {
+                Ok(found.map(|found| found.row).filter(|row| row.state == KeyValueTableState::Active))
+            }
             Err(StoreError::NotFound(_)) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -133,7 +148,11 @@ impl Service {
     }
 
     /// Configuration of a key-value table; `None` if there is no such table or scope.
-    pub(crate) async fn table_config(&self, scope: &str, table: &str) -> Outcome<Option<KeyValueTableConfig>> {
+    pub(crate) async fn table_config(
+        &self,
+        scope: &str,
+        table: &str,
+    ) -> Outcome<Option<KeyValueTableConfig>> {
         Ok(self.active_table(scope, table).await?.map(|row| row.config))
     }
 
@@ -144,6 +163,15 @@ impl Service {
         if !is_stored_name(scope) || !is_stored_name(table) {
             return Ok(TableDeletion::NotFound);
         }
+        loop {
+            match self.try_delete_table(scope, table).await {
+                Err(ServiceError::Store(error)) if error.is_conflict() => sleep(CONFLICT_PAUSE).await,
+                other => return other,
+            }
+        }
+    }
+
+    async fn try_delete_table(&self, scope: &str, table: &str) -> Outcome<TableDeletion> {
         let found = match self.find_table(scope, table).await {
             Err(ServiceError::NotFound(_)) | Ok(None) => return Ok(TableDeletion::NotFound),
             Ok(Some(found)) => found,
@@ -153,11 +181,7 @@ impl Service {
         self.store.work().announce(&item).await?;
         if found.row.state != KeyValueTableState::Deleting {
             let row = KeyValueTableRow { state: KeyValueTableState::Deleting, ..found.row };
-            match self.store.write_in_scope(scope, (Kind::Table, table), row, found.unchanged()).await {
-                // Somebody else deletes it; join them.
-                Err(error) if error.is_conflict() => {}
-                other => drop(other?),
-            }
+            self.store.write_in_scope(scope, (Kind::Table, table), row, found.unchanged()).await?;
         }
         self.turn(&item).await?;
         let left = self.find_table(scope, table).await?;

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{Outcome, Service, ServiceError, check_present};
+use super::{Outcome, Service, ServiceError, check_present, may_exist};
 use crate::record::name::transaction_segment;
 use crate::record::stream::Head;
 use crate::segment_client::{Expect, SegmentShape};
 use crate::store::{StoreError, StreamTable, Versioned, WorkItem};
+use crate::stream::name::is_stored_name;
 use crate::stream::transaction::{Commit, Ending, Ping};
 use crate::stream::{EpochRecord, Segment, StreamState, Transaction, TransactionId, TransactionState};
 use crate::workflow::Runner;
@@ -71,7 +72,8 @@ impl Service {
     pub(crate) async fn begin(&self, scope: &str, stream: &str, lease_ms: i64) -> Outcome<Begun> {
         check_present("scope", scope)?;
         check_present("stream", stream)?;
-        let invalid = |error: crate::stream::transaction::LeaseOutOfRange| ServiceError::Invalid(error.to_string());
+        let invalid =
+            |error: crate::stream::transaction::LeaseOutOfRange| ServiceError::Invalid(error.to_string());
         let lease = self.config.leases.check(lease_ms).map_err(invalid);
         let place = self.place_of(scope, stream).await?;
         lease?;
@@ -97,7 +99,8 @@ impl Service {
         self.engine.note(runner, written.clone());
         // The state is read after the row is there: a seal either sees the row or is seen.
         let (created, head) = tokio::join!(self.create_parts(table, &active, id), table.head());
-        let open = created.is_ok() && head.as_ref().is_ok_and(|head| head.as_ref().is_some_and(|h| h.row.state.is_open()));
+        let open = created.is_ok()
+            && head.as_ref().is_ok_and(|head| head.as_ref().is_some_and(|h| h.row.state.is_open()));
         if !open {
             self.withdraw(place, written).await?;
             created?;
@@ -122,7 +125,12 @@ impl Service {
         }
     }
 
-    async fn create_parts(&self, table: &StreamTable, epoch: &EpochRecord, id: TransactionId) -> Result<(), StoreError> {
+    async fn create_parts(
+        &self,
+        table: &StreamTable,
+        epoch: &EpochRecord,
+        id: TransactionId,
+    ) -> Result<(), StoreError> {
         let create = async |part: &Segment| {
             let name = transaction_segment(&table.scope, &table.stream, part.number, id);
             self.store.segments().create_segment(&name, SegmentShape::default()).await
@@ -142,7 +150,12 @@ impl Service {
     }
 
     /// Renews the lease of a transaction.
-    pub(crate) async fn ping(&self, (scope, stream): (&str, &str), id: TransactionId, lease_ms: i64) -> Outcome<Pinged> {
+    pub(crate) async fn ping(
+        &self,
+        (scope, stream): (&str, &str),
+        id: TransactionId,
+        lease_ms: i64,
+    ) -> Outcome<Pinged> {
         check_present("scope", scope)?;
         check_present("stream", stream)?;
         loop {
@@ -252,7 +265,7 @@ impl Service {
     }
 
     async fn place_of(&self, scope: &str, stream: &str) -> Outcome<Place> {
-        if !crate::stream::name::is_stored_name(scope) || !crate::stream::name::is_stored_name(stream) {
+        if !is_stored_name(scope) || !may_exist(stream) {
             return Err(ServiceError::NotFound("stream"));
         }
         let table = self.store.stream(scope, stream).await?;

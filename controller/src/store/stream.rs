@@ -276,7 +276,11 @@ impl StreamTable {
     ///
     /// # Errors
     /// [`StoreError::Conflict`] if `expect` does not hold.
-    pub(crate) async fn write_subscribers(&self, row: &Subscribers, expect: Expect) -> Result<(), StoreError> {
+    pub(crate) async fn write_subscribers(
+        &self,
+        row: &Subscribers,
+        expect: Expect,
+    ) -> Result<(), StoreError> {
         self.table.write(Batch::new().put(SUBSCRIBERS, row, expect)).await.map(drop)
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dhara_wire::limits::SCOPE_NAME_CHARS_MAX;
 use dhara_wire::name::stream_of_mark;
 
 use super::rows::Rows;
@@ -10,13 +11,13 @@ use crate::record::name::{Kind, segment};
 use crate::record::scope::{Presence, StreamRow};
 use crate::segment_client::{Expect, SegmentShape};
 use crate::store::{StoreError, StreamTable};
-use crate::stream::name::{is_stored_name, mark_stream};
+use crate::stream::name::mark_stream;
 use crate::stream::{EpochRecord, ScalingPolicy, Segment, StreamConfig, StreamState};
 
 /// The stream of watermarks of a stream. A mark stream has none, nor has one whose name leaves no room for it.
 pub(super) fn mark_of(stream: &str) -> Option<String> {
     let mark = mark_stream(stream);
-    (stream_of_mark(stream).is_none() && is_stored_name(&mark)).then_some(mark)
+    (stream_of_mark(stream).is_none() && mark.len() <= SCOPE_NAME_CHARS_MAX).then_some(mark)
 }
 
 /// What segments of a stream with this configuration are created with.

@@ -37,10 +37,18 @@ impl Engine {
         Ok(Progress::Rest)
     }
 
-    async fn create_state(self: &Arc<Self>, scope: &str, group: &str, record: &GroupRecord) -> Result<(), Error> {
+    async fn create_state(
+        self: &Arc<Self>,
+        scope: &str,
+        group: &str,
+        record: &GroupRecord,
+    ) -> Result<(), Error> {
         let mut config = StreamConfig::new(ScalingPolicy::fixed(1));
-        config.rollover_bytes =
-            if record.config.rollover_bytes > 0 { record.config.rollover_bytes } else { STATE_ROLLOVER_BYTES };
+        config.rollover_bytes = if record.config.rollover_bytes > 0 {
+            record.config.rollover_bytes
+        } else {
+            STATE_ROLLOVER_BYTES
+        };
         self.create_stream(scope, &reader_group_stream(group), config).await
     }
 

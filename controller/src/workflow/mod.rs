@@ -205,7 +205,11 @@ impl Engine {
         let found = opened.table.transaction(id).await?;
         runner.forget(id);
         let Some(found) = found else { return Ok(()) };
-        let ending = if found.row.is_expired(self.serving_since_ms, now_ms) { found.row.abort() } else { Ending::Already };
+        let ending = if found.row.is_expired(self.serving_since_ms, now_ms) {
+            found.row.abort()
+        } else {
+            Ending::Already
+        };
         let noted = match ending {
             Ending::Start(aborting) => {
                 match opened.table.write_transaction(aborting, found.unchanged()).await {

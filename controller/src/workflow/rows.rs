@@ -86,7 +86,12 @@ impl Rows {
     }
 
     /// Writes an intent: the row of one workflow alone.
-    pub(crate) async fn intend<R: Row>(&mut self, stream: &StreamTable, own: &Own<R>, row: R) -> Result<(), Error> {
+    pub(crate) async fn intend<R: Row>(
+        &mut self,
+        stream: &StreamTable,
+        own: &Own<R>,
+        row: R,
+    ) -> Result<(), Error> {
         let expect = (own.place)(self).unchanged();
         let versions = stream.table().write(Batch::new().put(own.key, &row, expect)).await?;
         *(own.place)(self) = Versioned { row, version: versions.first().copied().unwrap_or_default() };

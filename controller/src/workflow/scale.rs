@@ -72,7 +72,11 @@ impl Engine {
     }
 
     /// Seals segments and returns their lengths in bytes, in the same order.
-    pub(super) async fn seal_segments(&self, table: &StreamTable, ids: &[SegmentId]) -> Result<Vec<i64>, Error> {
+    pub(super) async fn seal_segments(
+        &self,
+        table: &StreamTable,
+        ids: &[SegmentId],
+    ) -> Result<Vec<i64>, Error> {
         let names: Vec<String> = ids.iter().map(|id| segment(&table.scope, &table.stream, *id)).collect();
         let segments = self.store.segments();
         self.each(names.iter().map(|name| segments.seal_segment(name)).collect()).await?;
@@ -83,7 +87,11 @@ impl Engine {
 
 /// An epoch together with the rows of the segments that it seals. Written again it is the same.
 pub(super) fn epoch_batch(epoch: &EpochRecord, sealed: &[SegmentId], lengths: Option<&[i64]>) -> Batch {
-    Batch::new().put(epoch_key(epoch.epoch), epoch, Expect::Any).and(sealed_batch(epoch.epoch, sealed, lengths))
+    Batch::new().put(epoch_key(epoch.epoch), epoch, Expect::Any).and(sealed_batch(
+        epoch.epoch,
+        sealed,
+        lengths,
+    ))
 }
 
 /// The rows of segments that were sealed in `epoch`.

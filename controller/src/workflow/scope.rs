@@ -77,7 +77,8 @@ impl Engine {
     }
 
     async fn delete_key_value_table(self: &Arc<Self>, scope: &str, table: &str) -> Result<(), Error> {
-        let Some(found) = self.store.find_in_scope::<KeyValueTableRow>(scope, Kind::Table, table).await? else {
+        let Some(found) = self.store.find_in_scope::<KeyValueTableRow>(scope, Kind::Table, table).await?
+        else {
             return Ok(());
         };
         let item = WorkItem { kind: Kind::Table, scope: scope.to_owned(), name: table.to_owned() };
@@ -100,7 +101,9 @@ impl Engine {
         let row = self.record_stream(scope, stream, config).await?;
         self.turn(&item).await;
         match self.store.open(scope, stream).await {
-            Ok(opened) if opened.table.id == row.id && opened.head.row.state != StreamState::Creating => Ok(()),
+            Ok(opened) if opened.table.id == row.id && opened.head.row.state != StreamState::Creating => {
+                Ok(())
+            }
             // What was found has been deleted or is not finished: the next pass looks again.
             Ok(_) | Err(StoreError::NotFound(_)) => Err(StoreError::NotReady),
             Err(error) => Err(error),
@@ -118,7 +121,8 @@ impl Engine {
                 Err(error) if error.is_missing() => None,
                 other => other?,
             };
-            let sealable = |rows: &Rows| !matches!(rows.head.row.state, StreamState::Creating | StreamState::Sealed);
+            let sealable =
+                |rows: &Rows| !matches!(rows.head.row.state, StreamState::Creating | StreamState::Sealed);
             if let Some(mut rows) = rows.filter(sealable) {
                 if !rows.seal.row.asked {
                     rows.intend(&table, &OWN_SEAL, SealRow { asked: true }).await?;

@@ -51,9 +51,7 @@ impl Engine {
         let none_left = transactions.is_empty();
         for transaction in transactions {
             let noted = match transaction.row.abort() {
-                Ending::Start(aborting) => {
-                    table.write_transaction(aborting, transaction.unchanged()).await?
-                }
+                Ending::Start(aborting) => table.write_transaction(aborting, transaction.unchanged()).await?,
                 Ending::Already | Ending::Refused(_) => transaction,
             };
             self.note(runner, noted);

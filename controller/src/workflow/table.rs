@@ -53,7 +53,8 @@ impl Engine {
         let parts = partitions(&found.row)?;
         let last = parts.iter().map(|part| part.number).max().unwrap_or(found.row.first_number);
         self.store.remember_number(Kind::Table, scope, table, last).await?;
-        let names: Vec<String> = parts.iter().map(|part| key_value_segment(scope, table, part.id())).collect();
+        let names: Vec<String> =
+            parts.iter().map(|part| key_value_segment(scope, table, part.id())).collect();
         let segments = self.store.segments();
         self.each(names.iter().map(|name| segments.delete_table(name)).collect()).await?;
         self.store.remove_in_scope(scope, (Kind::Table, table), found.unchanged()).await.map(drop)

@@ -5,12 +5,14 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
+
 use super::rows::{OWN_COMMIT, Rows};
 use super::scale::{epoch_batch, sealed_batch};
 use super::{Engine, Error, Progress, Runner};
 use crate::record::name::{segment, transaction_key, transaction_segment};
 use crate::record::stream::{CommitRow, Head};
-use crate::segment_client::{Expect, SegmentShape};
+use crate::segment_client::{Expect, SegmentError, SegmentShape};
 use crate::store::{Batch, StoreError, StreamTable};
 use crate::stream::transaction::{Merge, MergePlan, Rolling, Round, next_round};
 use crate::stream::watermark::Note;
@@ -42,7 +44,9 @@ impl Engine {
         let round = match rows.commit.row.pending.clone() {
             Some(round) => round,
             None => {
-                let Some(round) = self.decide_round(table, rows, &queue).await? else { return Ok(Progress::Rest) };
+                let Some(round) = self.decide_round(table, rows, &queue).await? else {
+                    return Ok(Progress::Rest);
+                };
                 let head = Head { state, ..rows.head.row };
                 let row = CommitRow { pending: Some(round.clone()) };
                 rows.step(table, head, (&OWN_COMMIT, row), Batch::new()).await?;
@@ -56,7 +60,8 @@ impl Engine {
         match round.plan(&begun, &active)? {
             MergePlan::Direct(merges) => {
                 let ids = &round.transactions;
-                let (merged, recorded) = tokio::join!(self.merge(table, &merges), self.record_commits(table, ids));
+                let (merged, recorded) =
+                    tokio::join!(self.merge(table, &merges), self.record_commits(table, ids));
                 recorded?;
                 self.note_times(runner, table, ids, (&merges, &merged?)).await?;
                 self.finish_round(table, rows, &round, Head { state: resting, ..rows.head.row }).await?;
@@ -113,9 +118,21 @@ impl Engine {
             .iter()
             .map(|merge| (segment(scope, stream, merge.target), merge.sources.iter().map(name).collect()))
             .collect();
+        self.each(requests.iter().map(|(target, sources)| self.merge_into(target, sources).boxed()).collect())
+            .await
+    }
+
+    /// Merges into one segment. If it is sealed, a rolling round has come this far before: its segments are sealed
+    /// after the last merge.
+    async fn merge_into(&self, target: &str, sources: &[String]) -> Result<Vec<i64>, SegmentError> {
         let segments = self.store.segments();
-        let merges = requests.iter().map(|(target, sources)| segments.merge(target, sources.clone()));
-        self.each(merges.collect()).await
+        match segments.merge(target, sources.to_vec()).await {
+            Err(SegmentError::Sealed { .. }) => {
+                let length = segments.segment_info(target).await?.length;
+                Ok(vec![length; sources.len()])
+            }
+            other => other,
+        }
     }
 
     async fn record_commits(&self, table: &StreamTable, ids: &[TransactionId]) -> Result<(), Error> {
@@ -138,8 +155,11 @@ impl Engine {
         let duplicate_lengths = self.seal_segments(table, &duplicates).await?;
         let config = table.config().await?.row.current;
         self.create_segments(table, &next.segments, super::create::shape(&config)).await?;
-        let batch = epoch_batch(merged_into, &old, None)
-            .and(epoch_batch(next, &duplicates, Some(&duplicate_lengths)));
+        let batch = epoch_batch(merged_into, &old, None).and(epoch_batch(
+            next,
+            &duplicates,
+            Some(&duplicate_lengths),
+        ));
         table.table().write(batch).await?;
         let lengths = self.seal_segments(table, &old).await?;
         table.table().write(sealed_batch(merged_into.epoch, &old, Some(&lengths))).await?;

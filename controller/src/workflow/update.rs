@@ -51,9 +51,10 @@ impl Engine {
         config: &StreamConfig,
     ) -> Result<(), Error> {
         let active = table.epoch(rows.head.row.active_epoch).await?;
-        let begun = rows.scale.row.pending.clone().filter(|pending| {
-            pending.origin == ScaleOrigin::Policy && pending.active_epoch == active.epoch
-        });
+        let begun =
+            rows.scale.row.pending.clone().filter(|pending| {
+                pending.origin == ScaleOrigin::Policy && pending.active_epoch == active.epoch
+            });
         let transition = match begun {
             Some(transition) => transition,
             None => {
@@ -70,7 +71,12 @@ impl Engine {
     }
 
     /// Tells the stores for which load the active segments are to be watched.
-    async fn change_policies(&self, table: &StreamTable, rows: &Rows, config: &StreamConfig) -> Result<(), Error> {
+    async fn change_policies(
+        &self,
+        table: &StreamTable,
+        rows: &Rows,
+        config: &StreamConfig,
+    ) -> Result<(), Error> {
         let active = table.epoch(rows.head.row.active_epoch).await?;
         let name = |new: &crate::stream::Segment| segment(&table.scope, &table.stream, new.id());
         let names: Vec<String> = active.segments.iter().map(name).collect();
