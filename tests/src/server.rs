@@ -70,6 +70,7 @@ impl Server {
         let start = Instant::now();
         let mut child = Command::new(binary)
             .args(arguments(data))
+            .env("RUST_LOG", std::env::var_os("RUST_LOG").unwrap_or_else(|| "warn".into()))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
