@@ -64,7 +64,7 @@ impl Task {
         if self.flush.in_flight || as_of <= self.index.applied() {
             return;
         }
-        let rows = dirty_rows(self.state.take_dirty());
+        let rows = dirty_rows(self.state.take_dirty(), &mut self.work.loaded);
         let Some(frozen) = self.index.freeze(rows, as_of) else {
             unreachable!("no flush is in flight and there is something to flush")
         };
@@ -107,8 +107,9 @@ impl Task {
 
 /// Loads a row within its time.
 pub(super) async fn load_row(index: &Index, number: u64, key: RowKey) -> Event {
+    let generation = index.generation();
     match tokio::time::timeout(LOAD_TIMEOUT, load(index, &key)).await {
-        Ok(Ok(Some(value))) => Event::Loaded { number, key, value },
+        Ok(Ok(Some(value))) => Event::Loaded { number, key, value, generation },
         Ok(Ok(None) | Err(_)) | Err(_) => Event::LoadFailed,
     }
 }

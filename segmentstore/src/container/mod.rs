@@ -73,3 +73,6 @@ impl ContainerHandle {
         self.inbox.is_closed()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,11 @@
 //! Operations that cannot be judged yet, in line per segment.
 //!
 //! An operation that lacks a row waits for it; everything later for its segments queues behind it, so that each
-//! segment's operations are judged in arrival order whatever is cold. Other segments go on.
+//! segment's operations are judged in arrival order whatever is cold. Other segments go on. Lines go by name: an
+//! operation in line may end the segment and a later one give its name to another.
 
 use crate::operation::{Append, Call, ConnectionId, Request, SessionId};
 use crate::state::RowKey;
-use crate::types::SegmentId;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// An operation in line.
@@ -17,8 +17,8 @@ pub(super) enum Waiter {
 
 pub(super) struct Parked {
     pub(super) waiter: Waiter,
-    /// The segments in whose lines it stands, each once.
-    segments: Vec<SegmentId>,
+    /// The names in whose lines it stands, each once.
+    names: Vec<String>,
     /// Rows pinned for it.
     pub(super) pinned: Vec<RowKey>,
     /// Rows still on their way.
@@ -31,9 +31,9 @@ pub(super) struct Parked {
 pub(super) struct Park {
     next: u64,
     waiting: BTreeMap<u64, Parked>,
-    lines: HashMap<SegmentId, VecDeque<u64>>,
+    lines: HashMap<String, VecDeque<u64>>,
     /// Sessions whose setup stands in line.
-    pending: HashMap<SessionId, SegmentId>,
+    pending: HashMap<SessionId, String>,
 }
 
 impl Park {
@@ -41,30 +41,30 @@ impl Park {
         self.waiting.is_empty()
     }
 
-    /// Whether an operation on these segments has to get in line.
-    pub(super) fn blocks(&self, segments: &[SegmentId]) -> bool {
-        !self.waiting.is_empty() && segments.iter().any(|segment| self.lines.contains_key(segment))
+    /// Whether an operation on the segments of these names has to get in line.
+    pub(super) fn blocks(&self, names: &[&str]) -> bool {
+        !self.waiting.is_empty() && names.iter().any(|name| self.lines.contains_key(*name))
     }
 
-    /// The segment of a session whose setup stands in line.
-    pub(super) fn pending_session(&self, session: SessionId) -> Option<SegmentId> {
-        self.pending.get(&session).copied()
+    /// The segment's name of a session whose setup stands in line.
+    pub(super) fn pending_session(&self, session: SessionId) -> Option<&str> {
+        self.pending.get(&session).map(String::as_str)
     }
 
     /// Puts an operation in line; returns its number.
-    pub(super) fn park(&mut self, waiter: Waiter, mut segments: Vec<SegmentId>, loading: usize) -> u64 {
-        segments.sort_unstable();
-        segments.dedup();
-        assert!(!segments.is_empty(), "only a segment can be waited for");
+    pub(super) fn park(&mut self, waiter: Waiter, mut names: Vec<String>, loading: usize) -> u64 {
+        names.sort_unstable();
+        names.dedup();
+        assert!(!names.is_empty(), "only a segment can be waited for");
         let number = self.next;
         self.next += 1;
-        for segment in &segments {
-            self.lines.entry(*segment).or_default().push_back(number);
+        for name in &names {
+            self.lines.entry(name.clone()).or_default().push_back(number);
         }
         if let Waiter::Call(Request::SetupAppend { session, .. }, _) = &waiter {
-            self.pending.insert(*session, segments[0]);
+            self.pending.insert(*session, names[0].clone());
         }
-        let parked = Parked { waiter, segments, pinned: Vec::new(), loading, abandoned: false };
+        let parked = Parked { waiter, names, pinned: Vec::new(), loading, abandoned: false };
         self.waiting.insert(number, parked);
         number
     }
@@ -88,8 +88,8 @@ impl Park {
     pub(super) fn ready(&self, number: u64) -> bool {
         self.waiting.get(&number).is_some_and(|parked| {
             parked.loading == 0
-                && parked.segments.iter().all(|segment| {
-                    self.lines.get(segment).and_then(VecDeque::front).is_some_and(|first| *first == number)
+                && parked.names.iter().all(|name| {
+                    self.lines.get(name).and_then(VecDeque::front).is_some_and(|first| *first == number)
                 })
         })
     }
@@ -103,12 +103,12 @@ impl Park {
     pub(super) fn take(&mut self, number: u64) -> Option<(Parked, Vec<u64>)> {
         let parked = self.waiting.remove(&number)?;
         let mut next = Vec::new();
-        for segment in &parked.segments {
-            let Some(line) = self.lines.get_mut(segment) else { continue };
+        for name in &parked.names {
+            let Some(line) = self.lines.get_mut(name) else { continue };
             assert_eq!(line.pop_front(), Some(number), "only the first leaves a line");
             match line.front() {
                 Some(first) => next.push(*first),
-                None => drop(self.lines.remove(segment)),
+                None => drop(self.lines.remove(name)),
             }
         }
         if let Waiter::Call(Request::SetupAppend { session, .. }, _) = &parked.waiter {

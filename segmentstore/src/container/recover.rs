@@ -219,10 +219,15 @@ impl Recovery {
         let container = self.container;
         let log_error = |source| OpenError::Log { container, source };
         while let Some(records) = reader.next().map_err(log_error)? {
-            let Some(first) = records.first() else { continue };
-            let header = LogAddress(first.address.0 - RECORD_HEADER_BYTES as u64);
-            self.batches.push((header, first.sequence));
+            // Batches of other containers may lie between ours, and no piece may reach over them.
+            let (mut batch, mut end) = (LogAddress::default(), None);
             for logged in records {
+                let header = LogAddress(logged.address.0 - RECORD_HEADER_BYTES as u64);
+                if end != Some(header) {
+                    batch = header;
+                    self.batches.push((batch, logged.sequence));
+                }
+                end = Some(logged.address.offset(logged.body.len() as u64));
                 let follows = read_upto
                     .map_or(logged.sequence <= self.flushed.next(), |upto| logged.sequence == upto.next());
                 if !follows {
@@ -238,7 +243,7 @@ impl Recovery {
                     OpenError::Record { container: self.container, sequence: logged.sequence, source }
                 })?;
                 let place = AppendPlace {
-                    batch: header,
+                    batch,
                     body: logged.address,
                     record_header_bytes: RECORD_HEADER_BYTES as u64,
                 };

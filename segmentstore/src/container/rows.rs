@@ -89,6 +89,16 @@ pub(super) async fn load(index: &Index, key: &RowKey) -> Result<Option<RowValue>
     Ok(parse(key, index.get(&index_key(key)).await?))
 }
 
+/// What a row says now, if a look-up that began in `generation` found `found`; `None` if it must be looked up again,
+/// because a change may have come and left the overlay since.
+pub(super) fn newest(index: &Index, key: &RowKey, found: RowValue, generation: u64) -> Option<RowValue> {
+    match index.peek(&index_key(key)) {
+        Peek::Found(value) => parse(key, Some(value)),
+        Peek::Absent => parse(key, None),
+        Peek::Unknown => (index.generation() == generation).then_some(found),
+    }
+}
+
 /// `None` for a value that this program never wrote.
 fn parse(key: &RowKey, row: Option<Bytes>) -> Option<RowValue> {
     match (key, row) {
@@ -160,12 +170,12 @@ fn table_rows(segment: SegmentId, change: TableChange, by_version: bool, rows: &
     rows.push(if change.previous.is_none() { Row::born(row_key, row) } else { Row::put(row_key, row) });
 }
 
-/// The rows that an index flush takes from memory.
-pub(super) fn dirty_rows(dirty: Dirty) -> Vec<Row> {
-    let attributes = dirty
-        .attributes
-        .into_iter()
-        .map(|(segment, attribute, value, _)| attribute_row(segment, attribute, value, false));
+/// The rows that an index flush takes from memory; corrects what was loaded before.
+pub(super) fn dirty_rows(dirty: Dirty, loaded: &mut Loaded) -> Vec<Row> {
+    let attributes = dirty.attributes.into_iter().map(|(segment, attribute, value, _)| {
+        loaded.correct(&RowKey::Attribute(segment, attribute), RowValue::Attribute(value));
+        attribute_row(segment, attribute, value, false)
+    });
     let segments = dirty.segments.into_iter().map(|(id, row, _)| Row::put(key::segment(id), row));
     attributes.chain(segments).collect()
 }

@@ -6,7 +6,7 @@
 use super::flush::Flush;
 use super::park::{Park, Waiter};
 use super::publish::{Publisher, RecordPlace};
-use super::rows::{Loaded, RowValue, Seen, index_rows};
+use super::rows::{Loaded, RowValue, Seen, index_rows, newest};
 use crate::index::{Index, IndexError};
 use crate::log::{BATCH_BYTES_MAX, BatchBuilder, Durable, DurableWatch, Log, LogError, LogWriter};
 use crate::operation::{
@@ -70,8 +70,8 @@ pub enum Failure {
 
 /// What spawned work tells the task.
 pub(super) enum Event {
-    /// A row for operation `number`.
-    Loaded { number: u64, key: RowKey, value: RowValue },
+    /// A row for operation `number`, looked up while the index had this generation.
+    Loaded { number: u64, key: RowKey, value: RowValue, generation: u64 },
     /// A row could not be had in time.
     LoadFailed,
     /// An index flush ended.
@@ -134,7 +134,7 @@ pub(super) struct Task {
 /// What is on its way through the container.
 #[derive(Default)]
 pub(super) struct Work {
-    loaded: Loaded,
+    pub(super) loaded: Loaded,
     park: Park,
     in_flight: VecDeque<InFlight>,
     in_flight_bytes: usize,
@@ -160,9 +160,6 @@ impl Task {
         };
         self.publisher.close();
         self.inbox.close();
-        while let Ok(operation) = self.inbox.try_recv() {
-            refuse(operation);
-        }
         for (_, reply) in std::mem::take(&mut self.work.replies) {
             deliver(reply.unavailable());
         }
@@ -172,6 +169,10 @@ impl Task {
                 Waiter::Call(request, call) => refuse(Operation::Call(request, call)),
                 Waiter::EndSession(_) => {}
             }
+        }
+        // Waits for whoever has a place in the inbox already and is about to fill it.
+        while let Some(operation) = self.inbox.recv().await {
+            refuse(operation);
         }
         self.index.close().await;
         self.writer.close();
@@ -244,7 +245,11 @@ impl Task {
 
     fn take_event(&mut self, event: Event) -> Result<(), Failure> {
         match event {
-            Event::Loaded { number, key, value } => {
+            Event::Loaded { number, key, value, generation } => {
+                let Some(value) = newest(&self.index, &key, value, generation) else {
+                    self.load(number, vec![key]);
+                    return Ok(());
+                };
                 self.work.loaded.pin(key.clone(), value);
                 self.work.park.loaded(number, key);
                 self.unpark(number);
@@ -262,12 +267,17 @@ impl Task {
         }
         self.work.now_ms = self.clock.wall_ms();
         self.work.log_is_full = self.log.room().admissible_bytes == 0;
-        for operation in turn.drain(..) {
+        let mut operations = turn.drain(..);
+        while let Some(operation) = operations.next() {
             self.receive(operation);
-            if self.batch.len() >= BATCH_BYTES_MAX {
-                self.submit()?;
+            if self.batch.len() >= BATCH_BYTES_MAX
+                && let Err(failure) = self.submit()
+            {
+                operations.for_each(refuse);
+                return Err(failure);
             }
         }
+        drop(operations);
         self.submit()
     }
 
@@ -283,39 +293,40 @@ impl Task {
     fn receive(&mut self, operation: Operation) {
         match operation {
             Operation::Append(append) => match self.line_of(append.tag.session) {
-                Some(segment) => drop(self.work.park.park(Waiter::Append(append), vec![segment], 0)),
+                Some(name) => drop(self.work.park.park(Waiter::Append(append), vec![name], 0)),
                 None => self.judge_append(append),
             },
             Operation::Call(request, call) => self.receive_call(request, call),
             Operation::EndSession(session) => match self.line_of(session) {
-                Some(segment) => drop(self.work.park.park(Waiter::EndSession(session), vec![segment], 0)),
+                Some(name) => drop(self.work.park.park(Waiter::EndSession(session), vec![name], 0)),
                 None => self.end_session(session),
             },
             Operation::Disconnected(connection) => self.disconnect(connection),
         }
     }
 
-    /// The segment in whose line an operation of this session must stand, if there is a line.
-    fn line_of(&self, session: SessionId) -> Option<SegmentId> {
+    /// The name in whose line an operation of this session must stand, if there is a line.
+    fn line_of(&self, session: SessionId) -> Option<String> {
         if self.work.park.is_empty() {
             return None;
         }
         let pending = self.work.park.pending_session(session);
-        let segment = pending.or_else(|| self.state.session_segment(session))?;
-        self.work.park.blocks(&[segment]).then_some(segment)
+        let name = pending.or_else(|| self.state.session_name(session))?;
+        self.work.park.blocks(&[name]).then(|| name.to_owned())
     }
 
     fn receive_call(&mut self, request: Request, call: Call) {
-        let segments = self.state.concerns(&request);
+        let names = request.names();
         let missing = {
             let rows = Seen { index: &self.index, loaded: &self.work.loaded };
             self.state.missing(&request, &rows)
         };
-        if missing.is_empty() && !self.work.park.blocks(&segments) {
+        if missing.is_empty() && !self.work.park.blocks(&names) {
             self.judge_call(&request, call);
             return;
         }
-        let number = self.work.park.park(Waiter::Call(request, call), segments, missing.len());
+        let names = names.into_iter().map(str::to_owned).collect();
+        let number = self.work.park.park(Waiter::Call(request, call), names, missing.len());
         self.load(number, missing);
     }
 
@@ -363,7 +374,8 @@ impl Task {
 
     fn judge_append(&mut self, append: Append) {
         let judged = if self.work.log_is_full {
-            Err(Refusal::Unavailable)
+            // None of the session's later appends may be stored without this one.
+            Err(self.state.fail_session(append.tag.session, Refusal::Unavailable))
         } else {
             self.state.admit_append(&append, self.work.now_ms)
         };
@@ -384,7 +396,8 @@ impl Task {
             let rows = Seen { index: &self.index, loaded: &self.work.loaded };
             self.state.admit(request, &rows, self.work.now_ms, &mut records)
         };
-        if let (Request::SetupAppend { session, .. }, Ok(_)) = (request, &outcome) {
+        // A refused setup is a session too: it repeats its refusal.
+        if let Request::SetupAppend { session, .. } = request {
             self.work.sessions.entry(session.connection).or_default().push(*session);
         }
         self.stage_all(records);

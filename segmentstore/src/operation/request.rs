@@ -211,6 +211,28 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// The names of the segments whose earlier requests must be judged before this one.
+    pub fn names(&self) -> Vec<&str> {
+        match self {
+            Self::Create { name, .. }
+            | Self::Seal { name }
+            | Self::Delete { name, .. }
+            | Self::Truncate { name, .. }
+            | Self::UpdatePolicy { name, .. }
+            | Self::GetAttribute { name, .. }
+            | Self::UpdateAttribute { name, .. }
+            | Self::SetupAppend { name, .. }
+            | Self::TableUpdate { name, .. }
+            | Self::TableRemove { name, .. } => vec![name],
+            Self::Merge { target, source, .. } => vec![target, source],
+            Self::MergeBatch { target, sources } => {
+                std::iter::once(target).chain(sources).map(String::as_str).collect()
+            }
+        }
+    }
+}
+
 /// A success, as durable as the state it was judged by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {

@@ -6,28 +6,6 @@ use crate::types::{SegmentId, SequenceNumber};
 use dhara_wire::command::{AttributeUpdate, AttributeUpdateType};
 
 impl State {
-    /// The segments whose earlier requests must be judged before this one, as far as they exist.
-    pub fn concerns(&self, request: &Request) -> Vec<SegmentId> {
-        match request {
-            Request::Create { name, .. }
-            | Request::Seal { name }
-            | Request::Delete { name, .. }
-            | Request::Truncate { name, .. }
-            | Request::UpdatePolicy { name, .. }
-            | Request::GetAttribute { name, .. }
-            | Request::UpdateAttribute { name, .. }
-            | Request::SetupAppend { name, .. }
-            | Request::TableUpdate { name, .. }
-            | Request::TableRemove { name, .. } => self.resolve(name).into_iter().collect(),
-            Request::Merge { target, source, .. } => {
-                [target, source].into_iter().filter_map(|name| self.resolve(name)).collect()
-            }
-            Request::MergeBatch { target, sources } => {
-                std::iter::once(target).chain(sources).filter_map(|name| self.resolve(name)).collect()
-            }
-        }
-    }
-
     /// The rows that must be known before this request can be judged.
     pub fn missing(&self, request: &Request, rows: &dyn Rows) -> Vec<RowKey> {
         match request {
@@ -170,8 +148,8 @@ impl State {
         let id = SegmentId(self.next.0);
         let record = Record::Created { name: name.clone(), kind, policy, rollover_bytes, time_ms };
         let mut segment = Segment::new(id, name.clone(), kind);
-        (segment.policy, segment.rollover_bytes, segment.created_ms) = (policy, rollover_bytes, time_ms);
-        segment.staged = Core { exists: true, modified_ms: time_ms, ..Core::default() };
+        (segment.rollover_bytes, segment.created_ms) = (rollover_bytes, time_ms);
+        segment.staged = Core { exists: true, modified_ms: time_ms, policy, ..Core::default() };
         self.names.insert(name.clone(), id);
         self.insert(segment);
         self.record(record, judging.records);
@@ -247,9 +225,11 @@ impl State {
         judging: &mut Judging<'_>,
     ) -> Result<Answer, Refusal> {
         let id = self.stream(name)?;
-        if self.segments[&id].staged.sealed {
+        let staged = self.staged_mut(id);
+        if staged.sealed {
             return Err(Refusal::Sealed);
         }
+        staged.policy = policy;
         self.record(Record::PolicySet { segment: id, policy }, judging.records);
         Ok(Answer::Done)
     }

@@ -74,9 +74,10 @@ impl State {
             Record::Created { name, kind, policy, rollover_bytes, time_ms } => {
                 let id = SegmentId(sequence.0);
                 let segment = self.created(id, name, *kind);
-                (segment.policy, segment.rollover_bytes) = (*policy, *rollover_bytes);
+                segment.rollover_bytes = *rollover_bytes;
                 segment.created_ms = *time_ms;
-                segment.applied = Core { exists: true, modified_ms: *time_ms, ..Core::default() };
+                segment.applied =
+                    Core { exists: true, modified_ms: *time_ms, policy: *policy, ..Core::default() };
                 effects.push(Effect::Created(id));
                 self.mark_dirty(id);
             }
@@ -98,7 +99,7 @@ impl State {
             Record::Deleted { segment } => self.end(*segment, effects),
             Record::PolicySet { segment, policy } => {
                 if let Some(segment) = self.segments.get_mut(segment) {
-                    segment.policy = *policy;
+                    segment.applied.policy = *policy;
                 }
                 self.mark_dirty(*segment);
             }

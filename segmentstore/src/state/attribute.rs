@@ -54,8 +54,8 @@ impl Segment {
         match attribute.0 & u128::from(u64::MAX) {
             0 => self.created_ms,
             1 => i64::try_from(self.staged.events).unwrap_or(i64::MAX),
-            2 => i64::from(self.policy.scale_type),
-            3 => i64::from(self.policy.target_rate),
+            2 => i64::from(self.staged.policy.scale_type),
+            3 => i64::from(self.staged.policy.target_rate),
             4 => self.rollover_bytes,
             _ => NULL_ATTRIBUTE_VALUE,
         }

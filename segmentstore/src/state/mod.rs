@@ -154,9 +154,9 @@ impl State {
         self.names.get(name).copied()
     }
 
-    /// The segment that an open or pending session appends to.
-    pub fn session_segment(&self, session: SessionId) -> Option<SegmentId> {
-        self.sessions.get(&session).map(|session| session.segment)
+    /// The name by which a session was set up.
+    pub fn session_name(&self, session: SessionId) -> Option<&str> {
+        self.sessions.get(&session).map(|session| &*session.name)
     }
 
     /// A segment by id.
@@ -219,3 +219,6 @@ pub struct Dirty {
     /// Attribute values.
     pub attributes: Vec<(SegmentId, Uuid, i64, bool)>,
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

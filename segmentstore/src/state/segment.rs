@@ -24,6 +24,8 @@ pub struct Core {
     pub entries: u64,
     /// Wall time of the last change, ms since 1970.
     pub modified_ms: i64,
+    /// Scale policy.
+    pub policy: Policy,
 }
 
 /// A segment.
@@ -35,8 +37,6 @@ pub struct Segment {
     pub name: String,
     /// What it is.
     pub kind: SegmentKind,
-    /// Scale policy.
-    pub policy: Policy,
     /// Rollover size, bytes.
     pub rollover_bytes: i64,
     /// Wall time of its creation, ms since 1970.
@@ -71,7 +71,6 @@ impl Segment {
             id,
             name,
             kind,
-            policy: Policy::default(),
             rollover_bytes: 0,
             created_ms: 0,
             staged: Core::default(),
@@ -88,8 +87,8 @@ impl Segment {
         let mut out = BytesMut::with_capacity(96 + self.name.len());
         out.put_u8(ROW_VERSION);
         write_kind(self.kind, &mut out);
-        out.put_i8(self.policy.scale_type);
-        out.put_i32_le(self.policy.target_rate);
+        out.put_i8(self.applied.policy.scale_type);
+        out.put_i32_le(self.applied.policy.target_rate);
         out.put_i64_le(self.rollover_bytes);
         out.put_i64_le(self.created_ms);
         out.put_u64_le(self.applied.start);
@@ -125,13 +124,14 @@ impl Segment {
             events: row.try_get_u64_le().ok()?,
             entries: row.try_get_u64_le().ok()?,
             modified_ms: row.try_get_i64_le().ok()?,
+            policy,
         };
         let name = String::from_utf8(row.to_vec()).ok()?;
         if core.start > core.length {
             return None;
         }
         let mut segment = Self::new(id, name, kind);
-        (segment.policy, segment.rollover_bytes, segment.created_ms) = (policy, rollover_bytes, created_ms);
+        (segment.rollover_bytes, segment.created_ms) = (rollover_bytes, created_ms);
         (segment.staged, segment.applied, segment.flushed) = (core, core, true);
         Some(segment)
     }

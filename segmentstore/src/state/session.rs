@@ -10,6 +10,8 @@ use dhara_wire::codec::Uuid;
 #[derive(Clone, Debug)]
 pub(super) struct Session {
     pub(super) segment: SegmentId,
+    /// Name of the segment, canonical.
+    pub(super) name: Box<str>,
     pub(super) writer: Uuid,
     /// Number of the last append admitted, or what the setup found.
     last: i64,
@@ -30,7 +32,9 @@ impl State {
             Err(refusal) => {
                 // Appends sent before this answer arrived must hear the same.
                 let failed = Some(refusal.clone());
-                self.sessions.insert(session, Session { segment: SegmentId(0), writer, last: 0, failed });
+                let segment = SegmentId(0);
+                self.sessions
+                    .insert(session, Session { segment, name: name.into(), writer, last: 0, failed });
                 Err(refusal)
             }
         }
@@ -50,7 +54,8 @@ impl State {
         let segment = self.segments.get_mut(&id).ok_or(Refusal::NoSuchSegment)?;
         let last = segment.attribute(writer, rows).ok_or(Refusal::Unavailable)?;
         segment.attributes.entry(writer).or_insert(Attribute::loaded(last)).sessions += 1;
-        let replaced = self.sessions.insert(session, Session { segment: id, writer, last, failed: None });
+        let opened = Session { segment: id, name: name.into(), writer, last, failed: None };
+        let replaced = self.sessions.insert(session, opened);
         assert!(replaced.is_none(), "session numbers are never used again");
         Ok(last)
     }
@@ -99,6 +104,15 @@ impl State {
                 session.failed = Some(refusal.clone());
                 Err(refusal)
             }
+        }
+    }
+
+    /// Refuses an append for a reason outside the state; its session repeats the refusal until its writer sets up
+    /// again. Returns what the append hears: an earlier refusal stays.
+    pub fn fail_session(&mut self, session: SessionId, refusal: Refusal) -> Refusal {
+        match self.sessions.get_mut(&session) {
+            Some(session) => session.failed.get_or_insert(refusal).clone(),
+            None => Refusal::NoSession,
         }
     }
 
