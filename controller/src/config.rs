@@ -54,7 +54,7 @@ impl ControllerConfig {
             store: vec![store],
             container_count,
             leases: LeaseLimits::PRAVEGA,
-            call_time_max: Duration::from_secs(120),
+            call_time_max: Duration::from_mins(2),
             sweep_interval: Duration::from_secs(30),
         }
     }

@@ -9,7 +9,7 @@ use tracing::warn;
 use crate::workflow::Engine;
 
 /// Time between two looks.
-const INTERVAL: Duration = Duration::from_secs(15 * 60);
+const INTERVAL: Duration = Duration::from_mins(15);
 
 /// Looks for good.
 pub(super) async fn run(engine: Arc<Engine>) {

@@ -20,11 +20,6 @@ pub(super) fn stream_info(scope: &str, stream: &str) -> proto::StreamInfo {
     proto::StreamInfo { scope: scope.to_owned(), stream: stream.to_owned(), access_operation: 0 }
 }
 
-/// A continuation token message, which must be there even if it is empty.
-pub(super) fn token(token: String) -> Option<proto::ContinuationToken> {
-    Some(proto::ContinuationToken { token })
-}
-
 /// The text of a continuation token; none is the start.
 pub(super) fn token_text(token: Option<proto::ContinuationToken>) -> String {
     token.map(|token| token.token).unwrap_or_default()

@@ -90,14 +90,24 @@ fn required<T>(what: &'static str, message: Option<T>) -> Result<T, Status> {
     message.ok_or_else(|| Status::invalid_argument(format!("{what} is missing")))
 }
 
-/// Forwards every call of the service to the method of the same name, and refuses those that are not built.
+/// Forwards every call of the service to the method of the same name, and refuses those that are not built. Calls that
+/// need nothing stored are answered at once, without a task.
 macro_rules! calls {
     (
+        at_once { $($quick:ident($quick_request:ident) -> $quick_reply:ident;)* }
         built { $($name:ident($request:ident) -> $reply:ident;)* }
         not_built { $($missing:ident($missing_request:ident) -> $missing_reply:ident;)* }
     ) => {
         #[tonic::async_trait]
         impl ControllerService for Rpc {
+            $(
+                async fn $quick(
+                    &self,
+                    request: Request<proto::$quick_request>,
+                ) -> Result<Response<proto::$quick_reply>, Status> {
+                    Rpc::$quick(self, request.get_ref()).map(Response::new)
+                }
+            )*
             $(
                 async fn $name(&self, request: Request<proto::$request>) -> Result<Response<proto::$reply>, Status> {
                     let rpc = self.clone();
@@ -117,8 +127,12 @@ macro_rules! calls {
 }
 
 calls! {
-    built {
+    at_once {
         get_controller_server_list(ServerRequest) -> ServerResponse;
+        get_uri(SegmentId) -> NodeUri;
+        get_delegation_token(StreamInfo) -> DelegationToken;
+    }
+    built {
         create_scope(ScopeInfo) -> CreateScopeStatus;
         delete_scope(ScopeInfo) -> DeleteScopeStatus;
         check_scope_exists(ScopeInfo) -> ExistsResponse;
@@ -134,10 +148,8 @@ calls! {
         get_segments_immediatly_following(SegmentId) -> SuccessorResponse;
         get_segments_immediately_following(SegmentId) -> SuccessorResponse;
         get_segments_between(StreamCutRange) -> StreamCutRangeResponse;
-        get_uri(SegmentId) -> NodeUri;
         is_segment_valid(SegmentId) -> SegmentValidityResponse;
         is_stream_cut_valid(StreamCut) -> StreamCutValidityResponse;
-        get_delegation_token(StreamInfo) -> DelegationToken;
         update_stream(StreamConfig) -> UpdateStreamStatus;
         truncate_stream(StreamCut) -> UpdateStreamStatus;
         seal_stream(StreamInfo) -> UpdateStreamStatus;

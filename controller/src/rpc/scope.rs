@@ -4,17 +4,31 @@ use dhara_wire::controller as proto;
 use tonic::Status;
 
 use super::Rpc;
-use super::convert::{node_uri, stream_info, token, token_text};
+use super::convert::{node_uri, stream_info, token_text};
 use crate::record::name::Kind;
 use crate::service::{NamePage, ScopeCreation, ScopeDeletion};
 
 impl Rpc {
-    pub(super) async fn get_controller_server_list(
+    #[allow(
+        clippy::unnecessary_wraps,
+        clippy::trivially_copy_pass_by_ref,
+        reason = "the shape of every call"
+    )]
+    pub(super) fn get_controller_server_list(
         &self,
-        _request: proto::ServerRequest,
+        _request: &proto::ServerRequest,
     ) -> Result<proto::ServerResponse, Status> {
         let controllers = self.service.controllers();
         Ok(proto::ServerResponse { node_uri: controllers.into_iter().map(node_uri).collect() })
+    }
+
+    /// Without authorisation every token is empty.
+    #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "the shape of every call")]
+    pub(super) fn get_delegation_token(
+        &self,
+        _request: &proto::StreamInfo,
+    ) -> Result<proto::DelegationToken, Status> {
+        Ok(proto::DelegationToken { delegation_token: String::new() })
     }
 
     pub(super) async fn create_scope(
@@ -56,7 +70,10 @@ impl Rpc {
         request: proto::ScopesRequest,
     ) -> Result<proto::ScopesResponse, Status> {
         let page = self.service.list_scopes(&token_text(request.continuation_token)).await?;
-        Ok(proto::ScopesResponse { scopes: page.names, continuation_token: token(page.token) })
+        Ok(proto::ScopesResponse {
+            scopes: page.names,
+            continuation_token: Some(proto::ContinuationToken { token: page.token }),
+        })
     }
 
     pub(super) async fn list_streams_in_scope(
@@ -95,12 +112,12 @@ fn streams(scope: &str, page: Option<NamePage>) -> proto::StreamsInScopeResponse
     match page {
         Some(page) => proto::StreamsInScopeResponse {
             streams: page.names.iter().map(|name| stream_info(scope, name)).collect(),
-            continuation_token: token(page.token),
+            continuation_token: Some(proto::ContinuationToken { token: page.token }),
             status: Answer::Success.into(),
         },
         None => proto::StreamsInScopeResponse {
             streams: Vec::new(),
-            continuation_token: token(String::new()),
+            continuation_token: Some(proto::ContinuationToken { token: String::new() }),
             status: Answer::ScopeNotFound.into(),
         },
     }

@@ -78,8 +78,8 @@ impl Rpc {
         })
     }
 
-    pub(super) async fn get_uri(&self, request: proto::SegmentId) -> Result<proto::NodeUri, Status> {
-        let (scope, stream) = stream_name(request.stream_info)?;
+    pub(super) fn get_uri(&self, request: &proto::SegmentId) -> Result<proto::NodeUri, Status> {
+        let (scope, stream) = stream_name(request.stream_info.clone())?;
         let store = self.service.store_of(&scope, &stream, SegmentId::from_raw(request.segment_id))?;
         Ok(node_uri(store))
     }

@@ -110,13 +110,6 @@ impl Rpc {
             exists: self.service.stream_exists(&request.scope, &request.stream).await?,
         })
     }
-
-    pub(super) async fn get_delegation_token(
-        &self,
-        _request: proto::StreamInfo,
-    ) -> Result<proto::DelegationToken, Status> {
-        Ok(proto::DelegationToken { delegation_token: String::new() })
-    }
 }
 
 fn changed(outcome: StreamChange) -> proto::UpdateStreamStatus {

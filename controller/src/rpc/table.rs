@@ -4,7 +4,7 @@ use dhara_wire::controller as proto;
 use tonic::Status;
 
 use super::Rpc;
-use super::convert::{cut, segment_ranges, stream_name, token, token_text};
+use super::convert::{cut, segment_ranges, stream_name, token_text};
 use crate::record::name::Kind;
 use crate::record::scope::KeyValueTableConfig;
 use crate::service::{TableCreation, TableDeletion};
@@ -53,7 +53,7 @@ impl Rpc {
         let info = |kvt_name| proto::KeyValueTableInfo { scope: scope.clone(), kvt_name };
         Ok(proto::KvTablesInScopeResponse {
             kvtables: names.into_iter().map(info).collect(),
-            continuation_token: token(next),
+            continuation_token: Some(proto::ContinuationToken { token: next }),
             status: status.into(),
         })
     }

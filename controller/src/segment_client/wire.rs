@@ -359,10 +359,11 @@ impl SegmentClient for WireSegmentClient {
             Command::TableEntriesUpdated(reply) => return Ok(reply.updated_versions),
             other => refusal(OPERATION, table, &other),
         };
-        if repeated && error.is_condition() {
-            if let Some(versions) = self.versions_if_written(table, &writes).await? {
-                return Ok(versions);
-            }
+        if repeated
+            && error.is_condition()
+            && let Some(versions) = self.versions_if_written(table, &writes).await?
+        {
+            return Ok(versions);
         }
         Err(error)
     }

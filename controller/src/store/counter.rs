@@ -29,7 +29,8 @@ impl Counter {
     /// Takes the next number.
     pub(crate) async fn next(&self) -> Result<u64, StoreError> {
         loop {
-            if let Some(number) = self.range.lock().next() {
+            let next = self.range.lock().next();
+            if let Some(number) = next {
                 return Ok(number);
             }
             match self.take_range().await {

@@ -18,9 +18,9 @@ use std::sync::Arc;
 use dhara_stdx::{Clock, Entropy, Retry};
 use parking_lot::Mutex;
 
+use crate::record::CorruptRow;
 use crate::record::name::{DELETED, META, SCOPES, SORTED_KEY_BYTES, VERSION_KEY, WORK_BUCKETS, work_table};
 use crate::record::scope::VersionRow;
-use crate::record::{CorruptRow, Row};
 use crate::segment_client::{Expect, SegmentClient, SegmentError};
 use crate::stream::Exhausted;
 
@@ -180,13 +180,5 @@ impl Store {
     /// A table by name.
     pub(crate) fn table(&self, name: impl Into<String>) -> Table {
         Table::new(self.client.clone(), name.into())
-    }
-
-    /// Reads one row of a table that may not be there.
-    async fn get_if_table<R: Row>(&self, table: &str, key: &str) -> Result<Option<Versioned<R>>, StoreError> {
-        match self.table(table).get(key.to_owned()).await {
-            Err(error) if error.is_missing() => Ok(None),
-            other => other,
-        }
     }
 }

@@ -73,13 +73,12 @@ impl Store {
     /// The table of a scope, from memory if it has been found before. The table may be gone.
     pub(crate) async fn scope_table(&self, scope: &str) -> Result<Table, StoreError> {
         let known = self.scope_ids.lock().get(scope).copied();
-        let id = match known {
-            Some(id) => id,
-            None => {
-                let id = self.scope_row(scope).await?.row.id;
-                self.scope_ids.lock().insert(scope.to_owned(), id);
-                id
-            }
+        let id = if let Some(id) = known {
+            id
+        } else {
+            let id = self.scope_row(scope).await?.row.id;
+            self.scope_ids.lock().insert(scope.to_owned(), id);
+            id
         };
         Ok(self.table(scope_table(id)))
     }

@@ -34,20 +34,17 @@ impl Engine {
         }
         let start = table.epoch(pending.active_epoch).await?;
         let active = table.epoch(rows.head.row.active_epoch).await?;
-        match pending.migrate(&start, &active)? {
-            Some(transition) => {
-                if transition != pending {
-                    let row = ScaleRow { pending: Some(transition.clone()) };
-                    let head = rows.head.row;
-                    rows.step(table, head, (&OWN_SCALE, row), Batch::new()).await?;
-                }
-                self.turn_epoch(table, rows, &transition, StreamState::Active).await?;
-            }
-            None => {
-                let head = Head { state: StreamState::Active, ..rows.head.row };
-                rows.step(table, head, (&OWN_SCALE, ScaleRow::default()), Batch::new()).await?;
-            }
+        let Some(transition) = pending.migrate(&start, &active)? else {
+            let head = Head { state: StreamState::Active, ..rows.head.row };
+            rows.step(table, head, (&OWN_SCALE, ScaleRow::default()), Batch::new()).await?;
+            return Ok(Progress::Rest);
+        };
+        if transition != pending {
+            let row = ScaleRow { pending: Some(transition.clone()) };
+            let head = rows.head.row;
+            rows.step(table, head, (&OWN_SCALE, row), Batch::new()).await?;
         }
+        self.turn_epoch(table, rows, &transition, StreamState::Active).await?;
         Ok(Progress::Rest)
     }
 

@@ -41,17 +41,16 @@ impl Engine {
             }
             Admission::Start(state) => state.unwrap_or(rows.head.row.state),
         };
-        let round = match rows.commit.row.pending.clone() {
-            Some(round) => round,
-            None => {
-                let Some(round) = self.decide_round(table, rows, &queue).await? else {
-                    return Ok(Progress::Rest);
-                };
-                let head = Head { state, ..rows.head.row };
-                let row = CommitRow { pending: Some(round.clone()) };
-                rows.step(table, head, (&OWN_COMMIT, row), Batch::new()).await?;
-                round
-            }
+        let round = if let Some(round) = rows.commit.row.pending.clone() {
+            round
+        } else {
+            let Some(round) = self.decide_round(table, rows, &queue).await? else {
+                return Ok(Progress::Rest);
+            };
+            let head = Head { state, ..rows.head.row };
+            let row = CommitRow { pending: Some(round.clone()) };
+            rows.step(table, head, (&OWN_COMMIT, row), Batch::new()).await?;
+            round
         };
         let begun = table.epoch(round.epoch).await?;
         let from = round.rolling.map_or(rows.head.row.active_epoch, |start| start.active_epoch);
@@ -192,9 +191,8 @@ impl Engine {
     pub(super) async fn abort(&self, runner: &Arc<Runner>, table: &StreamTable) -> Result<Progress, Error> {
         for id in runner.aborting() {
             match self.abort_one(table, id).await {
-                Ok(()) => runner.aborted(id),
-                // Nothing of it was ever there.
-                Err(StoreError::NotFound(_)) => runner.aborted(id),
+                // Without its epoch nothing of it was ever there.
+                Ok(()) | Err(StoreError::NotFound(_)) => runner.aborted(id),
                 Err(error) => return Err(error),
             }
         }

@@ -55,17 +55,15 @@ impl Engine {
             rows.scale.row.pending.clone().filter(|pending| {
                 pending.origin == ScaleOrigin::Policy && pending.active_epoch == active.epoch
             });
-        let transition = match begun {
-            Some(transition) => transition,
-            None => {
-                let Some(transition) = change_policy(&active, &config.scaling, self.store.now_ms())? else {
-                    return Ok(());
-                };
-                let row = ScaleRow { pending: Some(transition.clone()) };
-                let head = rows.head.row;
-                rows.step(table, head, (&OWN_SCALE, row), Batch::new()).await?;
-                transition
-            }
+        let transition = if let Some(transition) = begun {
+            transition
+        } else {
+            let now_ms = self.store.now_ms();
+            let Some(transition) = change_policy(&active, &config.scaling, now_ms)? else { return Ok(()) };
+            let row = ScaleRow { pending: Some(transition.clone()) };
+            let head = rows.head.row;
+            rows.step(table, head, (&OWN_SCALE, row), Batch::new()).await?;
+            transition
         };
         self.turn_epoch(table, rows, &transition, StreamState::Updating).await
     }
