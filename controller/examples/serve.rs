@@ -1,5 +1,7 @@
 //! Serves a controller in front of a running segment store: `serve STORE_HOST:PORT [CONTROLLER_PORT [REST_PORT]]`.
 
+#![allow(clippy::print_stdout, reason = "the ports are what it is started for")]
+
 use std::net::SocketAddr;
 
 use anyhow::Context;

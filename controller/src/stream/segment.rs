@@ -73,9 +73,10 @@ impl KeyRange {
     /// `index < count` and `1 <= count` are the caller's duty.
     pub fn equal_part(index: u32, count: u32) -> Self {
         assert!(index < count, "part of a whole");
-        let whole = f64::from(count);
-        let high = if index + 1 == count { 1.0 } else { f64::from(index + 1) / whole };
-        Self { low: f64::from(index) / whole, high }
+        // Not a division for each bound: its last bit differs, and clients compare bounds with those of Pravega.
+        let part = 1.0 / f64::from(count);
+        let high = if index + 1 == count { 1.0 } else { f64::from(index + 1) * part };
+        Self { low: f64::from(index) * part, high }
     }
 
     /// Returns the inclusive lower bound.
