@@ -43,6 +43,13 @@ impl Limits {
     }
 }
 
+impl Limits {
+    /// The least that an acknowledgement takes: there, durable, and back.
+    pub fn durable_round_trip(mut self) -> Duration {
+        self.loopback_round_trip + self.sync.quantile(500)
+    }
+}
+
 fn measure_disk(dir: &Path) -> Result<(Latencies, f64)> {
     let disk = RealDisk;
     disk.create_dir_all(dir)?;

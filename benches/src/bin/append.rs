@@ -1,5 +1,8 @@
 //! Appends per second, and how long each takes, beside what the machine gives at best.
 //!
+//! The limit of a pipelined run is the disk's sequential write; that of one event in flight is a round trip on the
+//! loopback interface and one durable write of 4 KiB.
+//!
 //! Without `--target` it starts the `dhara` binary beside it; build both with `--release`.
 
 use anyhow::Result;
@@ -46,6 +49,13 @@ struct Options {
     no_limits: bool,
 }
 
+/// What a figure is a figure of.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    event_bytes: usize,
+    one_in_flight: bool,
+}
+
 #[tokio::main]
 async fn main() -> Result<()> {
     let options = Options::parse();
@@ -58,9 +68,8 @@ async fn main() -> Result<()> {
 
 async fn measure(options: &Options, run: &str, data: &Path) -> Result<()> {
     std::fs::create_dir_all(data)?;
-    if !options.no_limits {
-        print_limits(&Limits::measure(data).await?)?;
-    }
+    let limits = if options.no_limits { None } else { Some(Limits::measure(data).await?) };
+    limits.as_ref().map_or(Ok(()), print_limits)?;
     header()?;
     let server = match options.target {
         Some(_) => None,
@@ -74,13 +83,14 @@ async fn measure(options: &Options, run: &str, data: &Path) -> Result<()> {
     for (nth, load) in loads(options).into_iter().enumerate() {
         let stream = StreamName::new(&scope, format!("run-{nth}"));
         let outcome = load.run(&client, &stream).await?;
-        print_outcome(&load.describe(), load.event_bytes, outcome)?;
+        let shape = Shape { event_bytes: load.event_bytes, one_in_flight: load.one_in_flight };
+        print_outcome(&load.describe(), shape, outcome, limits.as_ref())?;
     }
     if let Some(server) = server {
         server.stop().await?;
     }
     if !options.no_redis {
-        measure_redis(options, &data.join("redis")).await?;
+        measure_redis(options, &data.join("redis"), limits.as_ref()).await?;
     }
     Ok(())
 }
@@ -101,7 +111,7 @@ fn loads(options: &Options) -> Vec<Load> {
     loads
 }
 
-async fn measure_redis(options: &Options, dir: &Path) -> Result<()> {
+async fn measure_redis(options: &Options, dir: &Path, limits: Option<&Limits>) -> Result<()> {
     let lasts = Duration::from_secs(options.seconds);
     let Some(redis) = Redis::start(dir).await? else {
         return line("Redis is not installed");
@@ -109,7 +119,9 @@ async fn measure_redis(options: &Options, dir: &Path) -> Result<()> {
     for &event_bytes in &options.sizes {
         for pipeline in [1, 1000] {
             let outcome = redis.run(event_bytes, pipeline, lasts).await?;
-            print_outcome(&format!("Redis, {event_bytes} B, {pipeline} in flight"), event_bytes, outcome)?;
+            let shape = Shape { event_bytes, one_in_flight: pipeline == 1 };
+            let what = format!("Redis, {event_bytes} B, {pipeline} in flight");
+            print_outcome(&what, shape, outcome, limits)?;
         }
     }
     redis.stop().await
@@ -128,24 +140,36 @@ fn print_limits(limits: &Limits) -> Result<()> {
 fn header() -> Result<()> {
     let ack = "ack ms p50 / p99 / p99.9";
     line(&format!(
-        "{:44} {:>10} {:>8}  {ack:26} {:>8} {:>12}",
-        "", "events/s", "MB/s", "flush/s", "events/flush"
+        "{:44} {:>10} {:>8} {:>8}  {ack:26} {:>8} {:>10}",
+        "", "events/s", "MB/s", "of limit", "flush/s", "flush/ack"
     ))
 }
 
 #[allow(clippy::cast_precision_loss, reason = "figures to print")]
-fn print_outcome(what: &str, event_bytes: usize, mut outcome: Outcome) -> Result<()> {
+fn print_outcome(what: &str, load: Shape, mut outcome: Outcome, limits: Option<&Limits>) -> Result<()> {
     let rate = per_second(outcome.events, outcome.elapsed);
-    let bytes = rate * event_bytes as f64 / 1e6;
-    let acks = outcome.latencies.describe();
-    let flushes = outcome.flushes.map_or_else(
-        || format!("{:>8} {:>12}", "?", "?"),
-        |flushes| {
-            let each = outcome.events as f64 / flushes.max(1) as f64;
-            format!("{:>8.0} {each:>12.1}", per_second(flushes, outcome.elapsed))
+    let bytes = rate * load.event_bytes as f64;
+    let share = limits.map_or_else(
+        || "?".to_owned(),
+        |limits| {
+            let limit = limits.clone();
+            let share = if load.one_in_flight {
+                limit.durable_round_trip().as_secs_f64() / outcome.latencies.quantile(500).as_secs_f64()
+            } else {
+                bytes / limit.disk_bytes_per_second
+            };
+            format!("{:.0} %", share * 100.0)
         },
     );
-    line(&format!("{what:44} {rate:>10.0} {bytes:>8.1}  {acks:26} {flushes}"))
+    let acks = outcome.latencies.describe();
+    let flushes = outcome.flushes.map_or_else(
+        || format!("{:>8} {:>10}", "?", "?"),
+        |flushes| {
+            let each = flushes as f64 / outcome.events.max(1) as f64;
+            format!("{:>8.0} {each:>10.5}", per_second(flushes, outcome.elapsed))
+        },
+    );
+    line(&format!("{what:44} {rate:>10.0} {:>8.1} {share:>8}  {acks:26} {flushes}", bytes / 1e6))
 }
 
 fn line(text: &str) -> Result<()> {
