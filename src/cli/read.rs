@@ -44,15 +44,14 @@ impl ReadCommand {
         let mut output = self.target.output();
         let mut left = self.limit.unwrap_or(u64::MAX);
         while left > 0 {
-            let event = match reader.next_ready() {
-                Some(event) => event,
-                None => {
-                    // Whoever follows wants to see what is there before we wait for more.
-                    output.flush()?;
-                    let next = reader.next().await.map_err(dhara_client::Error::from)?;
-                    let Some(event) = next else { break };
-                    event
-                }
+            let event = if let Some(event) = reader.next_ready() {
+                event
+            } else {
+                // Whoever follows wants to see what is there before we wait for more.
+                output.flush()?;
+                let next = reader.next().await.map_err(dhara_client::Error::from)?;
+                let Some(event) = next else { break };
+                event
             };
             put(&mut output, &event)?;
             left -= 1;

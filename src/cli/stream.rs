@@ -132,19 +132,18 @@ impl Scale {
         let stream = &self.named.stream;
         let client = self.named.target.client().await?;
         let admin = client.admin();
-        match self.segments {
-            Some(count) => admin.scale_stream_to(stream, count).await?,
-            None => {
-                let current = client.controller().current_segments(stream).await;
-                let current = current.map_err(dhara_client::Error::from)?;
-                // A number is enough, since numbers are unique among the segments that take events.
-                let id = |given: &i64| {
-                    let known = current.iter().find(|segment| i64::from(segment.id.number()) == *given);
-                    known.map_or(SegmentId::from_raw(*given), |segment| segment.id)
-                };
-                let sealed: Vec<_> = self.seal.iter().map(id).collect();
-                admin.scale_stream(stream, &sealed, &self.ranges).await?;
-            }
+        if let Some(count) = self.segments {
+            admin.scale_stream_to(stream, count).await?;
+        } else {
+            let current = client.controller().current_segments(stream).await;
+            let current = current.map_err(dhara_client::Error::from)?;
+            // A number is enough, since numbers are unique among the segments that take events.
+            let id = |given: &i64| {
+                let known = current.iter().find(|segment| i64::from(segment.id.number()) == *given);
+                known.map_or(SegmentId::from_raw(*given), |segment| segment.id)
+            };
+            let sealed: Vec<_> = self.seal.iter().map(id).collect();
+            admin.scale_stream(stream, &sealed, &self.ranges).await?;
         }
         let info = admin.stream_info(stream).await?;
         let line = format!("scaled {stream} to {} segments", info.segments.len());
