@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
-use tracing::warn;
 
 use crate::workflow::Engine;
 
@@ -15,8 +14,6 @@ const TICK: Duration = Duration::from_millis(500);
 pub(super) async fn run(engine: Arc<Engine>) {
     loop {
         sleep(TICK).await;
-        if let Err(error) = engine.end_leases().await {
-            warn!(%error, "ending leases of transactions");
-        }
+        engine.end_leases().await;
     }
 }

@@ -4,15 +4,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use dhara_stdx::Retry;
+use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use crate::record::name::WORK_BUCKETS;
-use crate::store::StoreError;
+use crate::store::{StoreError, WorkEntry};
 use crate::workflow::Engine;
 
 /// Pause after a look that failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// Longest time that a sweep waits for one thing.
+const TURN_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Sweeps for good.
 pub(super) async fn run(engine: Arc<Engine>, interval: Duration) {
@@ -38,11 +42,18 @@ pub(super) async fn run(engine: Arc<Engine>, interval: Duration) {
 }
 
 /// Learns all that was left behind, then lets it go on. Returns how many things were on the list.
+///
+/// A thing whose rows cannot be read is left to itself; the others are not to wait for it.
 async fn recover(engine: &Arc<Engine>) -> Result<usize, StoreError> {
     let buckets = (0..WORK_BUCKETS).map(|bucket| engine.store().work().entries(bucket));
     let entries = futures_util::future::try_join_all(buckets).await?.concat();
-    for entry in &entries {
-        engine.learn(&entry.item).await?;
+    for WorkEntry { item, .. } in &entries {
+        match engine.learn(item).await {
+            Err(error) if error.retry() == Retry::Never => {
+                warn!(scope = item.scope, name = item.name, %error, "unfinished work cannot be read");
+            }
+            other => other?,
+        }
     }
     for entry in &entries {
         engine.ask(&engine.runner(&entry.item));
@@ -57,12 +68,22 @@ async fn settle(engine: &Arc<Engine>) -> Result<(), StoreError> {
             if !entry.rested {
                 continue;
             }
-            engine.learn(&entry.item).await?;
-            engine.turn(&entry.item).await;
-            if engine.is_at_rest(&entry.item).await? {
-                engine.store().work().settle(&entry).await?;
+            let item = &entry.item;
+            if let Err(error) = settle_one(engine, &entry).await {
+                warn!(scope = item.scope, name = item.name, %error, "settling unfinished work");
             }
         }
+    }
+    engine.retire_idle();
+    Ok(())
+}
+
+async fn settle_one(engine: &Arc<Engine>, entry: &WorkEntry) -> Result<(), StoreError> {
+    engine.learn(&entry.item).await?;
+    // What does not come to an end in time stays on the list and keeps its turn.
+    let ended = timeout(TURN_TIME_MAX, engine.turn(&entry.item)).await;
+    if ended == Ok(true) && engine.is_at_rest(&entry.item).await? {
+        engine.store().work().settle(entry).await?;
     }
     Ok(())
 }

@@ -79,7 +79,7 @@ impl From<ServiceError> for Status {
             ServiceError::Deadline => Code::DeadlineExceeded,
             ServiceError::Store(store) if store.is_conflict() => Code::Aborted,
             ServiceError::Store(_) if error.retry() == Retry::Never => Code::Internal,
-            ServiceError::Store(_) => Code::Unavailable,
+            ServiceError::Store(_) | ServiceError::Stopping => Code::Unavailable,
         };
         Self::new(code, error.to_string())
     }

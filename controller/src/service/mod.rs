@@ -58,6 +58,9 @@ pub(crate) enum ServiceError {
     /// The work goes on but takes longer than a call may.
     #[error("work is still going on")]
     Deadline,
+    /// The controller stops; the work goes on when it starts again.
+    #[error("the controller is stopping")]
+    Stopping,
     /// The store could not do it.
     #[error(transparent)]
     Store(StoreError),
@@ -67,7 +70,7 @@ impl ServiceError {
     /// Says whether the call may be made again.
     pub(crate) fn retry(&self) -> Retry {
         match self {
-            Self::Deadline => Retry::Unknown,
+            Self::Deadline | Self::Stopping => Retry::Unknown,
             Self::Store(error) => error.retry(),
             Self::Invalid(_) | Self::NotFound(_) | Self::Precondition(_) => Retry::Never,
         }
@@ -119,8 +122,11 @@ impl Service {
 
     /// Waits for a turn of a thing as long as a call may take; the turn goes on in any case.
     async fn turn(&self, item: &WorkItem) -> Outcome<()> {
-        let limit: Duration = self.config.call_time_max;
-        timeout(limit, self.engine.turn(item)).await.map_err(|_elapsed| ServiceError::Deadline)
+        match timeout(self.config.call_time_max, self.engine.turn(item)).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ServiceError::Stopping),
+            Err(_elapsed) => Err(ServiceError::Deadline),
+        }
     }
 }
 

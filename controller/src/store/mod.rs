@@ -27,7 +27,7 @@ use crate::stream::Exhausted;
 pub(crate) use counter::Counter;
 pub(crate) use stream::{Opened, StreamTable};
 pub(crate) use table::{Batch, Table, Versioned};
-pub(crate) use work::{Work, WorkItem};
+pub(crate) use work::{Work, WorkEntry, WorkItem};
 
 /// Layout of the tables that this version writes.
 const LAYOUT: u32 = 1;

@@ -109,6 +109,7 @@ impl Work {
     pub(crate) async fn entries(&self, bucket: u32) -> Result<Vec<WorkEntry>, StoreError> {
         let table = self.table(bucket);
         let now_ms = self.clock.wall_ms();
+        self.announced.lock().retain(|_item, at| now_ms.saturating_sub(*at) < REFRESH_MS);
         let mut found = Vec::new();
         let mut token = Bytes::new();
         loop {

@@ -34,7 +34,7 @@ pub enum Load {
         /// Number of segments.
         splits: i32,
     },
-    /// Cold for now.
+    /// Cold at present.
     Cold,
     /// Without traffic; cold until it is replaced.
     Silent,

@@ -32,10 +32,10 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use crate::record::name::Kind;
-use crate::record::scope::{Presence, StreamRow};
+use crate::record::scope::{KeyValueTableRow, KeyValueTableState, Presence, StreamRow};
 use crate::segment_client::SegmentError;
 use crate::store::{Store, StoreError, StreamTable, Versioned, WorkItem};
-use crate::stream::transaction::Ending;
+use crate::stream::group::{GroupRecord, GroupState};
 use crate::stream::{StreamState, Transaction, TransactionId};
 
 pub(crate) use rows::{OWN_CONFIG, OWN_SCALE, OWN_SEAL, OWN_TRUNCATION, Rows};
@@ -129,14 +129,14 @@ impl Engine {
         turn
     }
 
-    /// Asks for a turn and waits until it is over.
+    /// Asks for a turn and waits until it is over; `false` if the controller stops before that.
     ///
     /// # Cancel safety
     /// Dropped early: the turn goes on.
-    pub(crate) async fn turn(self: &Arc<Self>, item: &WorkItem) {
+    pub(crate) async fn turn(self: &Arc<Self>, item: &WorkItem) -> bool {
         let runner = self.runner(item);
         let turn = self.ask(&runner);
-        runner.wait(turn).await;
+        self.stop.run_until_cancelled(runner.wait(turn)).await.is_some()
     }
 
     /// Learns from its rows what is under way with a thing that this process may not have begun.
@@ -165,80 +165,53 @@ impl Engine {
         }
     }
 
-    /// Aborts transactions whose leases have ended. A lease that was renewed meanwhile is looked at again later.
-    pub(crate) async fn end_leases(self: &Arc<Self>) -> Result<(), Error> {
-        let now_ms = self.store.now_ms();
-        while let Some((_at_ms, item, id)) = self.pop_due(now_ms) {
-            let runner = self.runner(&item);
-            let Some(known) = runner.open(id) else { continue };
-            if !known.row.is_expired(self.serving_since_ms, now_ms) {
-                self.leases.lock().insert((known.row.abort_at_ms(self.serving_since_ms), item, id));
-                continue;
-            }
-            if let Err(error) = self.end_lease(&runner, id, now_ms).await {
-                self.leases.lock().insert((now_ms, item, id));
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    fn pop_due(&self, now_ms: i64) -> Option<(i64, WorkItem, TransactionId)> {
-        let mut leases = self.leases.lock();
-        if leases.first().is_some_and(|(at_ms, _, _)| *at_ms <= now_ms) { leases.pop_first() } else { None }
-    }
-
-    /// Aborts one transaction, unless its row says that it has been pinged or has ended.
-    async fn end_lease(
-        self: &Arc<Self>,
-        runner: &Arc<Runner>,
-        id: TransactionId,
-        now_ms: i64,
-    ) -> Result<(), Error> {
-        let opened = match self.store.open(&runner.item.scope, &runner.item.name).await {
-            Err(StoreError::NotFound(_)) => {
-                runner.clear();
-                return Ok(());
-            }
-            other => other?,
-        };
-        let found = opened.table.transaction(id).await?;
-        runner.forget(id);
-        let Some(found) = found else { return Ok(()) };
-        let ending = if found.row.is_expired(self.serving_since_ms, now_ms) {
-            found.row.abort()
-        } else {
-            Ending::Already
-        };
-        let noted = match ending {
-            Ending::Start(aborting) => {
-                match opened.table.write_transaction(aborting, found.unchanged()).await {
-                    // It was pinged or ended at this very moment.
-                    Err(error) if error.is_conflict() => found,
-                    other => other?,
-                }
-            }
-            Ending::Already | Ending::Refused(_) => found,
-        };
-        self.note(runner, noted);
-        self.ask(runner);
-        Ok(())
-    }
-
-    /// Whether nothing is unfinished with a thing.
+    /// Whether nothing is unfinished with a thing, as far as its rows and this process know.
     pub(crate) async fn is_at_rest(&self, item: &WorkItem) -> Result<bool, Error> {
-        if item.kind != Kind::Stream {
-            return Ok(true);
+        let WorkItem { kind, scope, name } = item;
+        let outcome = match kind {
+            Kind::Stream => return self.is_stream_at_rest(item).await,
+            Kind::Scope => {
+                return Ok(self
+                    .store
+                    .find_scope(scope)
+                    .await?
+                    .is_none_or(|found| found.row.presence == Presence::Live));
+            }
+            Kind::Group => self.store.find_in_scope(scope, *kind, name).await.map(|found| {
+                found.is_none_or(|found: Versioned<GroupRecord>| {
+                    found.row.state == GroupState::Active && found.row.pending.is_none()
+                })
+            }),
+            Kind::Table => self.store.find_in_scope(scope, *kind, name).await.map(|found| {
+                found.is_none_or(|found: Versioned<KeyValueTableRow>| {
+                    found.row.state == KeyValueTableState::Active
+                })
+            }),
+        };
+        match outcome {
+            Err(StoreError::NotFound(_)) => Ok(true),
+            other => other,
         }
+    }
+
+    async fn is_stream_at_rest(&self, item: &WorkItem) -> Result<bool, Error> {
         if self.runner(item).has_transactions() {
+            return Ok(false);
+        }
+        let Some(found) = self.store.find_stream(&item.scope, &item.name).await? else { return Ok(true) };
+        if found.row.presence == Presence::Leaving {
             return Ok(false);
         }
         match self.store.open(&item.scope, &item.name).await {
             Ok(opened) => Ok(matches!(opened.head.row.state, StreamState::Active | StreamState::Sealed)),
-            Err(StoreError::NotFound(_)) => Ok(true),
-            Err(StoreError::NotReady) => Ok(false),
+            Err(StoreError::NotFound(_) | StoreError::NotReady) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Drops runners that know nothing and that nobody holds.
+    pub(crate) fn retire_idle(&self) {
+        self.runners.lock().retain(|_item, runner| Arc::strong_count(runner) > 1 || !runner.is_idle());
     }
 
     /// Says that everything left behind by a crash is known, so that workflows may choose among it.

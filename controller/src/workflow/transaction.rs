@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use tracing::warn;
 
 use super::rows::{OWN_COMMIT, Rows};
 use super::scale::{epoch_batch, sealed_batch};
@@ -13,12 +14,15 @@ use super::{Engine, Error, Progress, Runner};
 use crate::record::name::{segment, transaction_key, transaction_segment};
 use crate::record::stream::{CommitRow, Head};
 use crate::segment_client::{Expect, SegmentError, SegmentShape};
-use crate::store::{Batch, StoreError, StreamTable};
-use crate::stream::transaction::{Merge, MergePlan, Rolling, Round, next_round};
+use crate::store::{Batch, StoreError, StreamTable, WorkItem};
+use crate::stream::transaction::{Ending, Merge, MergePlan, Rolling, Round, next_round};
 use crate::stream::watermark::Note;
 use crate::stream::{
     Admission, EpochRecord, Segment, StreamCut, StreamState, TransactionId, TransactionState, Workflow,
 };
+
+/// Time after which a lease is looked at again that could not be ended, in milliseconds.
+const LEASE_RETRY_MS: i64 = 5_000;
 
 impl Engine {
     /// Merges the next transactions in the order of their commit calls, or those of a round that was begun.
@@ -212,5 +216,65 @@ impl Engine {
         deleted?;
         recorded?;
         table.table().remove(vec![(transaction_key(id).into(), Expect::Any)]).await
+    }
+
+    /// Aborts transactions whose leases have ended. A lease that was renewed meanwhile is looked at again later.
+    pub(crate) async fn end_leases(self: &Arc<Self>) {
+        let now_ms = self.store.now_ms();
+        while let Some((_at_ms, item, id)) = self.pop_due(now_ms) {
+            let runner = self.runner(&item);
+            let Some(known) = runner.open(id) else { continue };
+            if !known.row.is_expired(self.serving_since_ms, now_ms) {
+                self.leases.lock().insert((known.row.abort_at_ms(self.serving_since_ms), item, id));
+                continue;
+            }
+            if let Err(error) = self.end_lease(&runner, id, now_ms).await {
+                // The others are not to wait for this one.
+                warn!(scope = item.scope, stream = item.name, %error, "ending the lease of a transaction");
+                self.leases.lock().insert((now_ms.saturating_add(LEASE_RETRY_MS), item, id));
+            }
+        }
+    }
+
+    fn pop_due(&self, now_ms: i64) -> Option<(i64, WorkItem, TransactionId)> {
+        let mut leases = self.leases.lock();
+        if leases.first().is_some_and(|(at_ms, _, _)| *at_ms <= now_ms) { leases.pop_first() } else { None }
+    }
+
+    /// Aborts one transaction, unless its row says that it has been pinged or has ended.
+    async fn end_lease(
+        self: &Arc<Self>,
+        runner: &Arc<Runner>,
+        id: TransactionId,
+        now_ms: i64,
+    ) -> Result<(), Error> {
+        let opened = match self.store.open(&runner.item.scope, &runner.item.name).await {
+            Err(StoreError::NotFound(_)) => {
+                runner.clear();
+                return Ok(());
+            }
+            other => other?,
+        };
+        let found = opened.table.transaction(id).await?;
+        runner.forget(id);
+        let Some(found) = found else { return Ok(()) };
+        let ending = if found.row.is_expired(self.serving_since_ms, now_ms) {
+            found.row.abort()
+        } else {
+            Ending::Already
+        };
+        let noted = match ending {
+            Ending::Start(aborting) => {
+                match opened.table.write_transaction(aborting, found.unchanged()).await {
+                    // It was pinged or ended at this very moment.
+                    Err(error) if error.is_conflict() => found,
+                    other => other?,
+                }
+            }
+            Ending::Already | Ending::Refused(_) => found,
+        };
+        self.note(runner, noted);
+        self.ask(runner);
+        Ok(())
     }
 }
