@@ -5,7 +5,7 @@
 
 use crate::cli::CliError;
 use crate::config::Config;
-use dhara_controller::{ControllerConfig, HostPort};
+use dhara_controller::{ControllerConfig, ControllerHandle, HostPort, StartError};
 use dhara_segmentstore::store::{Seams, SegmentStore, StoreConfig};
 use dhara_stdx::clock::SystemClock;
 use dhara_stdx::disk::RealDisk;
@@ -16,9 +16,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
-use tracing::{error, info};
+use tracing::info;
 
 /// Where a server that is ready can be reached.
 #[derive(Clone, Debug)]
@@ -50,27 +50,15 @@ impl Ready<'_> {
 /// Runs a standalone server until SIGTERM or SIGINT.
 pub(crate) async fn run(config: Config) -> Result<(), CliError> {
     let started = Instant::now();
-    start_log();
-    info!(config = config.describe(), "starting");
-    let mut terminate = signal(SignalKind::terminate()).map_err(server_error)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(server_error)?;
+    start_log(&config);
+    let signals = Signals::listen().map_err(server_error)?;
     let seams = Seams {
         disk: Arc::new(RealDisk),
         clock: SystemClock::handle(),
         entropy: SystemEntropy::handle().map_err(server_error)?,
     };
     let store = SegmentStore::start(&store_config(&config), seams.clone()).await.map_err(server_error)?;
-    let at_store = HostPort { host: config.advertise.clone(), port: store.local_addr().port() };
-    let controller_config = ControllerConfig {
-        listen: config.listen_controller,
-        rest_listen: config.listen_rest,
-        advertise_host: config.advertise.clone(),
-        ..ControllerConfig::local(at_store, config.containers)
-    };
-    let started_controller =
-        dhara_controller::start(controller_config, Arc::clone(&seams.clock), Arc::clone(&seams.entropy))
-            .await;
-    let controller = match started_controller {
+    let controller = match start_controller(&config, &store, &seams).await {
         Ok(controller) => controller,
         Err(error) => {
             store.stop().await;
@@ -85,26 +73,53 @@ pub(crate) async fn run(config: Config) -> Result<(), CliError> {
         data: &config.data,
         within: started.elapsed(),
     })?;
-    // Each of these ends the server; none repeats often enough to starve another.
-    let failed = tokio::select! {
-        biased;
-        why = store.failed() => {
-            error!(why, "the segment store cannot go on");
-            Some(why)
-        }
-        _ = terminate.recv() => {
-            info!("stopping on SIGTERM");
-            None
-        }
-        _ = interrupt.recv() => {
-            info!("stopping on SIGINT");
-            None
-        }
-    };
+    let failed = until_ended(&store, signals).await;
     controller.shutdown().await;
     store.stop().await;
     info!("stopped");
     failed.map_or(Ok(()), |why| Err(CliError::Server(why)))
+}
+
+/// Starts the controller, which reaches the store as every client does.
+async fn start_controller(
+    config: &Config,
+    store: &SegmentStore,
+    seams: &Seams,
+) -> Result<ControllerHandle, StartError> {
+    let at_store = HostPort { host: config.advertise.clone(), port: store.local_addr().port() };
+    let controller_config = ControllerConfig {
+        listen: config.listen_controller,
+        rest_listen: config.listen_rest,
+        advertise_host: config.advertise.clone(),
+        ..ControllerConfig::local(at_store, config.containers)
+    };
+    dhara_controller::start(controller_config, Arc::clone(&seams.clock), Arc::clone(&seams.entropy)).await
+}
+
+/// The signals that ask the server to stop.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> std::io::Result<Self> {
+        let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
+        Ok(Self { terminate: signal(terminate)?, interrupt: signal(interrupt)? })
+    }
+}
+
+/// Waits until the store fails, and says why, or a signal comes.
+async fn until_ended(store: &SegmentStore, mut signals: Signals) -> Option<String> {
+    // Each of these ends the server; none repeats often enough to starve another.
+    let (ended, failed) = tokio::select! {
+        biased;
+        why = store.failed() => ("on a failure of the segment store", Some(why)),
+        _ = signals.terminate.recv() => ("on SIGTERM", None),
+        _ = signals.interrupt.recv() => ("on SIGINT", None),
+    };
+    info!(ended, "stopping");
+    failed
 }
 
 fn store_config(config: &Config) -> StoreConfig {
@@ -127,11 +142,12 @@ fn announce(ready: &Ready<'_>) -> Result<(), CliError> {
     out.write_all(ready.lines().as_bytes()).and_then(|()| out.flush()).map_err(CliError::Output)
 }
 
-/// Logs to standard error, from `info` up unless `RUST_LOG` says otherwise.
-fn start_log() {
+/// Logs to standard error, from `info` up unless `RUST_LOG` says otherwise, and first of all what the server runs with.
+fn start_log(config: &Config) {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_unset| tracing_subscriber::EnvFilter::new("info"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    info!(config = config.describe(), "starting");
 }
 
 /// One line that says what was being done and why it did not work, down to the cause.
