@@ -26,6 +26,7 @@ impl Server {
             .args(["--listen-controller", "127.0.0.1:0", "--listen-store", "127.0.0.1:0"])
             .args(["--listen-rest", "127.0.0.1:0", "--data"])
             .arg(dir)
+            .env("RUST_LOG", "warn")
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
