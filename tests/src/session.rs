@@ -140,13 +140,21 @@ impl Session {
     /// If the server refuses, is gone, or answers with the wrong place.
     pub async fn read(&mut self, segment: &str, from: i64) -> Result<Bytes> {
         let info = self.info(segment).await?.context("gone")?;
+        self.read_range(segment, from, info.write_offset).await
+    }
+
+    /// The bytes from offset `from` to offset `end`, which the segment must have.
+    ///
+    /// # Errors
+    /// If the server refuses, is gone, or answers with the wrong place.
+    pub async fn read_range(&mut self, segment: &str, from: i64, end: i64) -> Result<Bytes> {
         let mut data = BytesMut::new();
         let mut at = from;
-        while at < info.write_offset {
+        while at < end {
             let request = ReadSegment {
                 segment: segment.to_owned(),
                 offset: at,
-                suggested_length: READ_BYTES,
+                suggested_length: i32::try_from(end - at).unwrap_or(READ_BYTES).clamp(8, READ_BYTES),
                 delegation_token: String::new(),
                 request_id: self.request_id(),
             };
@@ -155,9 +163,10 @@ impl Session {
                     data.extend_from_slice(&read.data.0);
                     at += i64::try_from(read.data.0.len())?;
                 }
-                other => bail!("reading {segment} at {at} of {}: {}", info.write_offset, other.name()),
+                other => bail!("reading {segment} at {at} of {end}: {}", other.name()),
             }
         }
+        data.truncate(usize::try_from(end - from).unwrap_or(0));
         Ok(data.freeze())
     }
 }

@@ -157,6 +157,77 @@ async fn full_disk_is_refused_and_loses_nothing() {
     check_events(&mut Session::open(&server.store).await.unwrap().unwrap(), 1).await;
 }
 
+/// A file system in memory of a size that can be changed; unmounted when dropped.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    /// `None` where this user may not mount.
+    fn mount(mib: u32) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        Self::run("mount", &["-t", "tmpfs", "-o", &format!("size={mib}m"), "tmpfs"], folder.path())
+            .then_some(Self(folder))
+    }
+
+    fn resize(&self, mib: u32) {
+        let options = format!("remount,size={mib}m");
+        assert!(Self::run("mount", &["-o", &options], self.0.path()), "remounting");
+    }
+
+    fn run(program: &str, arguments: &[&str], folder: &Path) -> bool {
+        let mut command = std::process::Command::new(program);
+        command.args(arguments).arg(folder).stderr(std::process::Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        Self::run("umount", &["-l"], self.0.path());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn disk_that_fills_up_loses_nothing_acked() {
+    const EVENT_BYTES: usize = 1 << 20;
+    let Some(disk) = SmallDisk::mount(340) else {
+        println!("no file system can be mounted here");
+        return;
+    };
+    let data = disk.0.path().join("data");
+    let server = start(&data).await;
+    let mut session = Session::open(&server.store).await.unwrap().unwrap();
+    session.create(SEGMENT).await.unwrap();
+    session.setup(SEGMENT, GOOD_WRITER).await.unwrap();
+    let event = |number: i64| Bytes::from(vec![u8::try_from(number % 251).unwrap(); EVENT_BYTES]);
+    let mut acked = 0;
+    loop {
+        for frame in append(Shape::Alone, GOOD_WRITER, &[event(acked + 1)], acked + 1, 1) {
+            session.send(frame).await.unwrap();
+        }
+        match session.reply().await {
+            Ok(Some(Command::DataAppended(ack))) => acked = ack.event_number,
+            // A refusal, a closed connection, or waiting for room: only an ack would be a lie.
+            _refused => break,
+        }
+        assert!(acked < 400, "more was acked than the disk holds");
+    }
+    assert!(acked > 0, "the first event has room");
+    server.kill().await.unwrap();
+
+    disk.resize(2_000);
+    let server = start(&data).await;
+    let mut session = Session::open(&server.store).await.unwrap().unwrap();
+    let stored = session.setup(SEGMENT, GOOD_WRITER).await.unwrap().unwrap();
+    assert!(stored == acked || stored == acked + 1, "{acked} were acked, {stored} are stored");
+    let bytes = i64::try_from(EVENT_BYTES).unwrap();
+    for number in 1..=stored {
+        let info = session.info(SEGMENT).await.unwrap().unwrap();
+        assert_eq!(info.write_offset, stored * bytes);
+        let got = session.read_range(SEGMENT, (number - 1) * bytes, number * bytes).await.unwrap();
+        assert!(got == event(number), "event {number} has other bytes");
+    }
+}
+
 fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
