@@ -98,10 +98,7 @@ impl State {
             }
             Record::Deleted { segment } => self.end(*segment, effects),
             Record::PolicySet { segment, policy } => {
-                if let Some(segment) = self.segments.get_mut(segment) {
-                    segment.applied.policy = *policy;
-                }
-                self.mark_dirty(*segment);
+                self.change(*segment, effects, |core| core.policy = *policy);
             }
             Record::AttributesSet { segment, values } => self.set_attributes(sequence, *segment, values),
             Record::Merged { .. } => self.apply_merge(sequence, record, effects),
