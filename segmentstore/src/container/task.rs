@@ -14,7 +14,7 @@ use crate::operation::{
     Request, SessionId,
 };
 use crate::state::{Effect, RowChange, RowKey, State};
-use crate::types::{ContainerId, SegmentId, SequenceNumber};
+use crate::types::{ContainerId, SequenceNumber};
 use dhara_stdx::budget::BytePermit;
 use dhara_stdx::clock::Clock;
 use std::collections::{HashMap, VecDeque};

@@ -38,3 +38,147 @@ fn containers_whose_batches_share_a_frame_keep_their_own_bytes() {
         assert_eq!(contents(&both), expected);
     });
 }
+
+/// Appends `count` events of `bytes` bytes, each durable on its own; the answers go to operation `number` and on.
+async fn fill(running: &Running, number: usize, count: usize, bytes: usize) {
+    for at in 0..count {
+        let data = Bytes::from(vec![u8::try_from(at % 251).unwrap(); bytes]);
+        let put = Put {
+            session: session(1, 1),
+            number: i64::try_from(number + at).unwrap(),
+            data,
+            events: 1,
+            expected_offset: None,
+        };
+        running.send(number + at, &Do::Append(put, WRITER)).await;
+        running.settle().await;
+    }
+}
+
+#[test]
+fn truncation_and_flush_let_the_log_go_and_what_is_left_is_found_again() {
+    on_paused_clock(async {
+        let mut world = World::new(22);
+        let running = world.open().await;
+        running.request(0, create("s", SegmentKind::Stream)).await;
+        running.request(1, set_up(session(1, 1), "s")).await;
+        // About thirty log files, with a flush now and then.
+        for round in 0..10 {
+            fill(&running, 10 + 20 * round, 20, 9_000).await;
+            running.flush().await;
+        }
+        let before = running.handle.log().oldest();
+        let content = running.content("s").unwrap();
+        running.request(2, Request::Truncate { name: "s".into(), offset: 1_750_000 }).await;
+        running.settle().await;
+        running.flush().await;
+        // Floors go to the log with the next frame.
+        fill(&running, 500, 1, 10).await;
+        running.settle().await;
+        let after = running.handle.log().oldest();
+        assert!(after > before, "the log lets go of what nobody needs");
+        let kept = running.content("s").unwrap();
+        assert_eq!(kept[..50_000], content[1_750_000..]);
+        world.crash(running, 3).await;
+        let running = world.open().await;
+        assert_eq!(running.content("s").unwrap(), kept);
+    });
+}
+
+#[test]
+fn merged_bytes_are_found_again_when_the_log_let_go_of_the_first_of_them() {
+    on_paused_clock(async {
+        let mut world = World::new(23);
+        let running = world.open().await;
+        running.request(0, create("target", SegmentKind::Stream)).await;
+        running.request(1, create("source", SegmentKind::Stream)).await;
+        running.request(2, set_up(session(1, 1), "source")).await;
+        fill(&running, 10, 40, 9_000).await;
+        let before = running.handle.log().oldest();
+        running
+            .request(3, Request::Merge { target: "target".into(), source: "source".into(), updates: vec![] })
+            .await;
+        running.settle().await;
+        assert_eq!(running.heard.of(3), Some(Ok(Answer::Merged(360_000))));
+        running.request(4, Request::Truncate { name: "target".into(), offset: 200_000 }).await;
+        running
+            .request(
+                5,
+                Request::SetupAppend { session: session(1, 2), name: "target".into(), writer: WRITER },
+            )
+            .await;
+        running.settle().await;
+        running.flush().await;
+        let put = Put {
+            session: session(1, 2),
+            number: 1,
+            data: Bytes::from_static(b"end"),
+            events: 1,
+            expected_offset: None,
+        };
+        running.send(6, &Do::Append(put, WRITER)).await;
+        running.settle().await;
+        assert!(running.handle.log().oldest() > before);
+        let kept = running.content("target").unwrap();
+        assert_eq!(kept.len(), 160_003);
+        world.crash(running, 5).await;
+        let running = world.open().await;
+        assert_eq!(running.content("target").unwrap(), kept);
+        assert_eq!(running.content("source"), None);
+    });
+}
+
+#[test]
+fn lost_log_is_refused_and_the_segment_named() {
+    on_paused_clock(async {
+        let mut world = World::new(24);
+        let running = world.open().await;
+        running.request(0, create("s", SegmentKind::Stream)).await;
+        running.request(1, set_up(session(1, 1), "s")).await;
+        fill(&running, 10, 1, 100).await;
+        running.flush().await;
+        world.crash(running, 1).await;
+        world.disk = SimDisk::new(1);
+        let log = world.open_log();
+        match world.open_on(&log, 0).await.err() {
+            Some(OpenError::Coverage { name, .. }) => assert_eq!(name, "s"),
+            other => panic!("opened on a lost log: {other:?}"),
+        }
+    });
+}
+
+#[test]
+fn log_that_begins_behind_what_the_index_holds_is_refused() {
+    on_paused_clock(async {
+        let mut world = World::new(25);
+        let running = world.open().await;
+        running.request(0, create("t", SegmentKind::HashTable)).await;
+        running.settle().await;
+        let rows_then = std::mem::take(&mut world.rows[0]);
+        drop(rows_then);
+        let running_on_nothing = running;
+        world.crash(running_on_nothing, 1).await;
+        // An index that never saw the log's first records, which are there: nothing is missing.
+        let running = world.open().await;
+        assert!(running.handle.views().find("t").is_some());
+        for number in 0..40 {
+            let value = Bytes::from(vec![0; 9_000]);
+            let put = TablePut { key: Bytes::from_static(b"k"), value, condition: TableCondition::Any };
+            running
+                .request(
+                    number,
+                    Request::TableUpdate { name: "t".into(), puts: vec![put], expected_length: None },
+                )
+                .await;
+            running.settle().await;
+        }
+        running.flush().await;
+        running.request(50, put("t", "k", TableCondition::Any)).await;
+        running.settle().await;
+        world.crash(running, 1).await;
+        // Now the log let go of what only the lost index held.
+        world.rows[0] = MemoryDisk::default();
+        let log = world.open_log();
+        assert!(matches!(world.open_on(&log, 0).await.err(), Some(OpenError::Gap { .. })));
+    });
+}

@@ -125,7 +125,7 @@ fn failed_index_ends_the_container_and_everyone_hears() {
         let running = furnished(&mut world).await;
         running.request(3, create("v", SegmentKind::Stream)).await;
         running.settle().await;
-        world.rows[0].fail_next_write(crate::index::WriteFault::Refused);
+        *running.fault.lock() = Some(WriteFault::Refused);
         running.writes.shut();
         running.log.full.store(true, Ordering::SeqCst);
         running.pass(TICK).await;

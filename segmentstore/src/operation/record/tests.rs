@@ -159,8 +159,8 @@ proptest! {
 
 /// Checks the bytes of version 1, which logs in the field hold.
 fn golden(record: &Record, kind: u8, fields: &[&str]) {
-    let hex: String = encoded(record).iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, fields.concat(), "{record:?}");
+    let hex: Vec<String> = encoded(record).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex.concat(), fields.concat(), "{record:?}");
     assert_eq!(record.kind(), kind);
     assert_eq!(RECORD_VERSION, 1);
 }

@@ -188,7 +188,9 @@ impl World {
     fn take_changes(&mut self) {
         let mut changes = Vec::new();
         self.state.take_changes(&mut changes);
-        changes.into_iter().for_each(|change| self.outside.take(change));
+        for change in changes {
+            self.outside.take(change);
+        }
     }
 
     fn apply(&mut self, most: usize) {
@@ -261,7 +263,9 @@ fn replayed(from: Option<&(SequenceNumber, Outside)>, records: &[(SequenceNumber
         state.apply(*sequence, &read.expect("a record of ours"), &mut Vec::new());
         let mut changes = Vec::new();
         state.take_changes(&mut changes);
-        changes.into_iter().for_each(|change| outside.take(change));
+        for change in changes {
+            outside.take(change);
+        }
     }
     outside.flush(&mut state);
     outside.rows()

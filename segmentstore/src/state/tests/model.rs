@@ -152,7 +152,9 @@ impl Model {
                 Err(Refusal::InvalidEventNumber)
             }
             Some(segment) => match put.expected_offset {
-                Some(at) if at >= 0 && at as u64 != segment.length() => Err(Refusal::ConditionFailed),
+                Some(at) if at >= 0 && u64::try_from(at) != Ok(segment.length()) => {
+                    Err(Refusal::ConditionFailed)
+                }
                 _ => {
                     segment.data.extend_from_slice(&put.data);
                     segment.events += u64::from(put.events);
@@ -185,7 +187,7 @@ impl Model {
             Request::Delete { name, table, must_be_empty } => self.delete(name, *table, *must_be_empty),
             Request::Truncate { name, offset } => {
                 let segment = self.stream(name)?;
-                let offset = u64::try_from(*offset).map_err(|_| ILLEGAL)?;
+                let offset = u64::try_from(*offset).map_err(|_negative| ILLEGAL)?;
                 if offset < segment.start || offset > segment.length() {
                     return Err(Refusal::Truncated { start: segment.start });
                 }

@@ -1,6 +1,6 @@
 //! Random requests: few names, writers and keys, so that they meet.
 
-use super::model::{Model, Put};
+use super::model::{Model, Put, Segment};
 use crate::operation::{ConnectionId, Policy, Request, SegmentKind, SessionId, TableCondition, TablePut};
 use bytes::Bytes;
 use dhara_wire::codec::Uuid;
@@ -116,6 +116,21 @@ fn key(key: u8) -> Bytes {
     Bytes::from(if key == 4 { b"longer".to_vec() } else { vec![b'k', key] })
 }
 
+/// Every name that a request may have.
+pub(crate) fn all_names() -> impl Iterator<Item = String> {
+    (0..NAMES).map(name)
+}
+
+/// Every key that a request may have.
+pub(crate) fn all_keys() -> impl Iterator<Item = Bytes> {
+    (0..5).map(key)
+}
+
+/// Every attribute that a request may set.
+pub(crate) fn all_attributes() -> impl Iterator<Item = Uuid> {
+    (0..5).map(attribute)
+}
+
 fn update_type(number: u8) -> AttributeUpdateType {
     [
         AttributeUpdateType::None,
@@ -168,7 +183,7 @@ impl Clients {
         match *op {
             Op::Setup { connection, writer, name } => self.set_up(connection, writer, name),
             Op::Append { connection, writer, step, bytes, fit } => {
-                self.append((connection, writer), step, bytes, fit, model)
+                self.append((connection, writer), (step, bytes, fit), model)
             }
             Op::Disconnect { connection } => {
                 let gone = self.connection(connection);
@@ -188,7 +203,7 @@ impl Clients {
         earlier.map(Do::EndSession).into_iter().chain([Do::Request(request)]).collect()
     }
 
-    fn append(&mut self, by: (u8, u8), step: i64, bytes: u16, fit: Fit, model: &Model) -> Vec<Do> {
+    fn append(&mut self, by: (u8, u8), (step, bytes, fit): (i64, u16, Fit), model: &Model) -> Vec<Do> {
         let Some(session) = self.sessions.get(&by).copied() else { return Vec::new() };
         let (length, last) = model.session(session).unwrap_or_default();
         let length = i64::try_from(length).unwrap();
@@ -207,7 +222,7 @@ impl Clients {
     }
 
     fn request(&self, op: &Op, model: &Model) -> Request {
-        let length = |of: u8| model.segments.get(&name(of)).map_or(0, |segment| segment.length());
+        let length = |of: u8| model.segments.get(&name(of)).map_or(0, Segment::length);
         let signed = |length: u64| i64::try_from(length).unwrap();
         let expected = |fit: Fit, of: u8| match fit {
             Fit::Right => Some(signed(length(of))),
