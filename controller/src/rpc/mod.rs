@@ -90,13 +90,12 @@ fn required<T>(what: &'static str, message: Option<T>) -> Result<T, Status> {
     message.ok_or_else(|| Status::invalid_argument(format!("{what} is missing")))
 }
 
-/// Forwards every call of the service to the method of the same name, and refuses those that are not built. Calls that
-/// need nothing stored are answered at once, without a task.
+/// Forwards every call of the service to the method of the same name. Calls that need nothing stored are answered at
+/// once, without a task.
 macro_rules! calls {
     (
         at_once { $($quick:ident($quick_request:ident) -> $quick_reply:ident;)* }
         built { $($name:ident($request:ident) -> $reply:ident;)* }
-        not_built { $($missing:ident($missing_request:ident) -> $missing_reply:ident;)* }
     ) => {
         #[tonic::async_trait]
         impl ControllerService for Rpc {
@@ -114,14 +113,6 @@ macro_rules! calls {
                     self.answer(stringify!($name), async move { rpc.$name(request.into_inner()).await }).await
                 }
             )*
-            $(
-                async fn $missing(
-                    &self,
-                    _request: Request<proto::$missing_request>,
-                ) -> Result<Response<proto::$missing_reply>, Status> {
-                    Err(Status::unimplemented(stringify!($missing)))
-                }
-            )*
         }
     };
 }
@@ -131,6 +122,7 @@ calls! {
         get_controller_server_list(ServerRequest) -> ServerResponse;
         get_uri(SegmentId) -> NodeUri;
         get_delegation_token(StreamInfo) -> DelegationToken;
+        get_controller_to_bucket_mapping(ControllerToBucketMappingRequest) -> ControllerToBucketMappingResponse;
     }
     built {
         create_scope(ScopeInfo) -> CreateScopeStatus;
@@ -176,8 +168,5 @@ calls! {
         get_reader_group_config(ReaderGroupInfo) -> ReaderGroupConfigResponse;
         delete_reader_group(ReaderGroupInfo) -> DeleteReaderGroupStatus;
         update_reader_group(ReaderGroupConfiguration) -> UpdateReaderGroupResponse;
-    }
-    not_built {
-        get_controller_to_bucket_mapping(ControllerToBucketMappingRequest) -> ControllerToBucketMappingResponse;
     }
 }

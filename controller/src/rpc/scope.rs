@@ -8,6 +8,11 @@ use super::convert::{node_uri, stream_info, token_text};
 use crate::record::name::Kind;
 use crate::service::{NamePage, ScopeCreation, ScopeDeletion};
 
+/// Buckets over which Pravega spreads retention.
+const RETENTION_BUCKETS: i32 = 1;
+/// Buckets over which Pravega spreads watermarks.
+const WATERMARK_BUCKETS: i32 = 100;
+
 impl Rpc {
     #[allow(
         clippy::unnecessary_wraps,
@@ -20,6 +25,27 @@ impl Rpc {
     ) -> Result<proto::ServerResponse, Status> {
         let controllers = self.service.controllers();
         Ok(proto::ServerResponse { node_uri: controllers.into_iter().map(node_uri).collect() })
+    }
+
+    /// This controller looks after all buckets of its background jobs.
+    #[allow(
+        clippy::unnecessary_wraps,
+        clippy::trivially_copy_pass_by_ref,
+        reason = "the shape of every call"
+    )]
+    pub(super) fn get_controller_to_bucket_mapping(
+        &self,
+        request: &proto::ControllerToBucketMappingRequest,
+    ) -> Result<proto::ControllerToBucketMappingResponse, Status> {
+        use proto::controller_to_bucket_mapping_request::BucketType;
+        let buckets = if request.service_type == i32::from(BucketType::RetentionService) {
+            RETENTION_BUCKETS
+        } else {
+            WATERMARK_BUCKETS
+        };
+        let all = || proto::BucketIds { id: (0..buckets).collect() };
+        let mapping = self.service.controllers().iter().map(|host| (host.to_string(), all())).collect();
+        Ok(proto::ControllerToBucketMappingResponse { mapping })
     }
 
     /// Without authorisation every token is empty.
