@@ -96,9 +96,10 @@ impl View {
         self.published.read().core
     }
 
-    /// The first append boundary at or after `target`; the length if there is none.
+    /// The first readable append boundary at or after `target`; the length if there is none.
     pub fn locate(&self, target: u64) -> u64 {
         let published = self.published.read();
+        let target = target.max(published.core.start);
         published.pieces.boundary(target).unwrap_or(published.core.length)
     }
 
