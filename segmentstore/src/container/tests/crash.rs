@@ -182,3 +182,38 @@ fn log_that_begins_behind_what_the_index_holds_is_refused() {
         assert!(matches!(world.open_on(&log, 0).await.err(), Some(OpenError::Gap { .. })));
     });
 }
+
+#[test]
+fn log_that_ends_before_what_the_index_holds_is_refused() {
+    on_paused_clock(async {
+        let mut world = World::new(26);
+        let running = world.open().await;
+        running.request(0, create("t", SegmentKind::HashTable)).await;
+        running.settle().await;
+        let earlier = world.disk.crash(1);
+        running.request(1, put("t", "k", TableCondition::Any)).await;
+        running.settle().await;
+        running.flush().await;
+        world.crash(running, 1).await;
+        world.disk = earlier;
+        let log = world.open_log();
+        assert!(matches!(world.open_on(&log, 0).await.err(), Some(OpenError::Gap { .. })));
+    });
+}
+
+#[test]
+fn located_offset_is_readable_when_a_piece_reaches_below_the_start() {
+    on_paused_clock(async {
+        let running = World::new(27).open().await;
+        running.request(0, create("s", SegmentKind::Stream)).await;
+        running.request(1, set_up(session(1, 1), "s")).await;
+        fill(&running, 10, 2, 100).await;
+        running.request(2, Request::Truncate { name: "s".into(), offset: 50 }).await;
+        running.settle().await;
+        let view = running.handle.views().find("s").unwrap();
+        assert_eq!(
+            [0, 50, 100, 101, 200, 300].map(|target| view.locate(target)),
+            [100, 100, 100, 200, 200, 200]
+        );
+    });
+}
