@@ -185,14 +185,14 @@ impl Task {
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let apply = !self.work.due.is_empty();
-            // Durable records first: they free memory and answer clients. Each turn is bounded, and the tick that
-            // comes last has its turn whenever the others are idle for a moment or the inbox is held back.
+            // The tick is rare and short, and bounds what waits in memory. Then durable records: they free memory and
+            // answer clients. Each turn is bounded, and new operations have theirs after each slice.
             tokio::select! { biased;
                 () = self.stop.cancelled() => return Ok(()),
+                _ = tick.tick() => self.upkeep(),
                 durable = self.durable.next() => self.take_durable(durable)?,
                 Some(event) = self.events.recv() => self.take_event(event)?,
                 () = std::future::ready(()), if apply => self.apply_slice(),
-                _ = tick.tick() => self.upkeep(),
                 taken = self.inbox.recv_many(&mut turn, TURN_OPERATIONS_MAX), if self.may_admit() => {
                     if taken == 0 {
                         return Ok(());
