@@ -129,3 +129,72 @@ impl Outbox {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::BufMut;
+    use futures_util::FutureExt;
+
+    fn taken(outbox: &Outbox) -> Option<Option<Vec<u8>>> {
+        outbox.take().now_or_never().map(|chunks| chunks.map(|chunks| chunks.concat()))
+    }
+
+    #[test]
+    fn replies_leave_in_the_order_in_which_they_were_pushed() {
+        let outbox = Outbox::default();
+        assert_eq!(taken(&outbox), None, "nothing waits");
+        outbox.push(|out| out.put_slice(b"one "));
+        outbox.push_chunks(|out| out.put_slice(b"head "), vec![Bytes::from_static(b"data ")], b"tail ");
+        outbox.push(|out| out.put_slice(b"last"));
+        assert_eq!(taken(&outbox), Some(Some(b"one head data tail last".to_vec())));
+        assert_eq!(taken(&outbox), None, "each leaves once");
+    }
+
+    #[test]
+    fn chunks_are_handed_over_without_a_copy() {
+        let outbox = Outbox::default();
+        let data = Bytes::from(vec![7; 1000]);
+        outbox.push_chunks(|out| out.put_slice(b"head"), vec![data.clone()], b"");
+        let chunks = outbox.take().now_or_never().flatten().unwrap();
+        assert!(chunks.iter().any(|chunk| chunk.as_ptr() == data.as_ptr()));
+    }
+
+    #[test]
+    fn closed_outbox_gives_what_waits_and_takes_nothing_more() {
+        let outbox = Outbox::default();
+        outbox.push(|out| out.put_slice(b"before"));
+        outbox.close();
+        outbox.push(|out| out.put_slice(b"behind"));
+        outbox.push_chunks(|out| out.put_slice(b"behind"), vec![], b"it");
+        assert_eq!(taken(&outbox), Some(Some(b"before".to_vec())));
+        assert_eq!(taken(&outbox), Some(None));
+        assert_eq!(outbox.closed().now_or_never(), Some(()));
+    }
+
+    #[test]
+    fn room_is_back_once_what_waits_was_taken() {
+        let outbox = Outbox::default();
+        outbox.push(|out| out.put_bytes(0, WAITING_BYTES_MAX - 1));
+        assert_eq!(outbox.room().now_or_never(), Some(()));
+        outbox.push_chunks(|_| {}, vec![Bytes::from_static(b"1")], b"");
+        let mut room = std::pin::pin!(outbox.room());
+        assert_eq!(room.as_mut().now_or_never(), None);
+        assert!(outbox.take().now_or_never().flatten().is_some());
+        assert_eq!(room.now_or_never(), Some(()), "whoever waited for room has it");
+    }
+
+    #[tokio::test]
+    async fn writer_that_waits_is_woken_by_a_reply_and_by_the_end() {
+        let outbox = std::sync::Arc::new(Outbox::default());
+        let (first, second) = (std::sync::Arc::clone(&outbox), std::sync::Arc::clone(&outbox));
+        let waiting = tokio::spawn(async move { first.take().await.map(|chunks| chunks.concat()) });
+        tokio::task::yield_now().await;
+        outbox.push(|out| out.put_slice(b"reply"));
+        assert_eq!(waiting.await.unwrap(), Some(b"reply".to_vec()));
+        let waiting = tokio::spawn(async move { second.take().await });
+        tokio::task::yield_now().await;
+        outbox.close();
+        assert_eq!(waiting.await.unwrap(), None);
+    }
+}
