@@ -2,10 +2,12 @@
 
 use super::*;
 use crate::index::key;
+use crate::read::TableRead;
 use crate::read::decode_row;
-use crate::state::tests::model::{Model, plain};
+use crate::state::tests::model::{Model, Segment, plain};
 use crate::state::tests::ops::{self, Clients, Op, any_op};
 use crate::types::SegmentId;
+use dhara_wire::command::{TableEntry, TableKey};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -281,7 +283,11 @@ impl Running {
                     view.kind, expected.kind
                 ));
             }
-            if !view.kind.is_table() {
+            if view.kind.is_table() {
+                if let Some(entries) = self.table_differs(&name, expected).await {
+                    return Some(entries);
+                }
+            } else {
                 let content = self.content(&name).unwrap();
                 let start = usize::try_from(expected.start).unwrap();
                 if content != expected.data[start..] {
@@ -295,12 +301,57 @@ impl Running {
         None
     }
 
-    async fn rows_differ(
-        &self,
-        id: SegmentId,
-        expected: &crate::state::tests::model::Segment,
-        sessions: bool,
-    ) -> Option<String> {
+    /// Reads a table as its clients do, page by page.
+    async fn table_differs(&self, name: &str, expected: &Segment) -> Option<String> {
+        let view = self.handle.views().find(name).unwrap();
+        let read = TableRead::new(&view, self.handle.index()).unwrap();
+        let nothing = Bytes::new();
+        let mut found = Vec::new();
+        loop {
+            let token = found.last().map_or_else(Bytes::new, |entry: &TableEntry| entry.key.key.clone());
+            let fixed = matches!(view.kind, SegmentKind::FixedTable { .. });
+            let page =
+                read.iterate(if fixed { &nothing } else { &token }, &nothing, &nothing, 2).await.unwrap();
+            let end = page.entries.is_empty() || fixed;
+            found.extend(
+                if fixed { read.iterate(&nothing, &nothing, &nothing, 100).await.unwrap() } else { page }
+                    .entries,
+            );
+            if end {
+                break;
+            }
+        }
+        let entry = |(key, (version, value)): (&Bytes, &(i64, Bytes))| TableEntry {
+            key: TableKey { key: key.clone(), version: *version },
+            value: value.clone(),
+        };
+        let wanted: Vec<TableEntry> = expected.entries.iter().map(entry).collect();
+        if found != wanted {
+            return Some(format!("{name} iterates over {found:?}, not {wanted:?}"));
+        }
+        if view.kind == SegmentKind::HashTable {
+            for from in [0, expected.table_length / 2, expected.table_length] {
+                let (mut position, mut changed) = (from, Vec::new());
+                loop {
+                    let page = read.delta(i64::try_from(position).unwrap(), 2).await.unwrap();
+                    changed.extend(page.entries);
+                    position = page.position;
+                    if page.reached_end {
+                        break;
+                    }
+                }
+                changed.sort_by(|one, other| one.key.key.cmp(&other.key.key));
+                let since = |entry: &&TableEntry| u64::try_from(entry.key.version).unwrap() >= from;
+                let wanted: Vec<TableEntry> = wanted.iter().filter(since).cloned().collect();
+                if changed != wanted {
+                    return Some(format!("{name} changed since {from}: {changed:?}, not {wanted:?}"));
+                }
+            }
+        }
+        None
+    }
+
+    async fn rows_differ(&self, id: SegmentId, expected: &Segment, sessions: bool) -> Option<String> {
         let index = self.handle.index();
         for key in ops::all_keys() {
             let row = index.get(&key::table_key(id, &key)).await.unwrap();
