@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use futures_util::FutureExt;
+use futures_util::stream as streams;
+use futures_util::{FutureExt, StreamExt};
 use tracing::warn;
 
 use super::rows::{OWN_COMMIT, Rows};
@@ -21,6 +22,8 @@ use crate::stream::{
     Admission, EpochRecord, Segment, StreamCut, StreamState, TransactionId, TransactionState, Workflow,
 };
 
+/// Most transactions dropped side by side.
+const ABORTS_MAX: usize = 16;
 /// Time after which a lease is looked at again that could not be ended, in milliseconds.
 const LEASE_RETRY_MS: i64 = 5_000;
 
@@ -193,13 +196,20 @@ impl Engine {
 
     /// Drops the transactions that are to be aborted. The state of the stream does not matter.
     pub(super) async fn abort(&self, runner: &Arc<Runner>, table: &StreamTable) -> Result<Progress, Error> {
-        for id in runner.aborting() {
-            match self.abort_one(table, id).await {
-                // Without its epoch nothing of it was ever there.
-                Ok(()) | Err(StoreError::NotFound(_)) => runner.aborted(id),
-                Err(error) => return Err(error),
+        let aborts = runner.aborting().into_iter().map(|id| {
+            async move {
+                match self.abort_one(table, id).await {
+                    // Without its epoch nothing of it was ever there.
+                    Ok(()) | Err(StoreError::NotFound(_)) => runner.aborted(id),
+                    Err(error) => return Err(error),
+                }
+                Ok(())
             }
-        }
+            .boxed()
+        });
+        let aborts: Vec<_> = aborts.collect();
+        let outcomes: Vec<Result<(), Error>> = streams::iter(aborts).buffered(ABORTS_MAX).collect().await;
+        outcomes.into_iter().collect::<Result<(), Error>>()?;
         Ok(Progress::Rest)
     }
 
