@@ -125,16 +125,24 @@ async fn until_ended(store: &SegmentStore, mut signals: Signals) -> Option<Strin
 fn store_config(config: &Config) -> StoreConfig {
     /// Bytes of index blocks kept in memory.
     const INDEX_CACHE_BYTES: usize = 256 << 20;
-    /// Connections at one time, if the limit of open files allows them.
-    const CONNECTIONS_MAX: usize = 50_000;
     StoreConfig {
         data: config.data.clone(),
         listen: config.listen_store,
         containers: config.containers,
         log_budget_bytes: config.log_budget.bytes(),
         index_cache_bytes: INDEX_CACHE_BYTES,
-        connections_max: CONNECTIONS_MAX,
+        connections_max: connections_max(std::fs::read_to_string("/proc/self/limits").ok().as_deref()),
     }
+}
+
+/// Connections at one time: 50,000, or what the limit of open files (as Linux tells it) leaves beside our own.
+fn connections_max(limits: Option<&str>) -> usize {
+    const CONNECTIONS_MAX: usize = 50_000;
+    const OWN_FILES: usize = 512;
+    let open_files = limits
+        .and_then(|limits| limits.lines().find_map(|line| line.strip_prefix("Max open files")))
+        .and_then(|limit| limit.split_whitespace().next()?.parse::<usize>().ok());
+    open_files.map_or(CONNECTIONS_MAX, |files| files.saturating_sub(OWN_FILES).clamp(16, CONNECTIONS_MAX))
 }
 
 fn announce(ready: &Ready<'_>) -> Result<(), CliError> {
@@ -164,6 +172,15 @@ fn server_error(error: impl Error) -> CliError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connections_stay_below_the_limit_of_open_files() {
+        let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                      Max open files            1024                 524288               files     \n";
+        assert_eq!(connections_max(Some(limits)), 512);
+        assert_eq!(connections_max(Some(&limits.replace("1024", "unlimited"))), 50_000);
+        assert_eq!(connections_max(None), 50_000);
+    }
 
     #[test]
     fn ready_line_has_the_documented_form() {
