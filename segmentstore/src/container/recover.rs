@@ -98,6 +98,16 @@ pub enum OpenError {
         /// The next one that the log holds.
         found: SequenceNumber,
     },
+    /// The log ends before what the index has seen: it is not the log of this index, or a disk was lost.
+    #[error("log of container {container} is lost: the index has seen record {applied}, the log ends at {last}")]
+    Lost {
+        /// The container.
+        container: ContainerId,
+        /// The last record that the index has seen.
+        applied: SequenceNumber,
+        /// The last one that the log ever held; 0 for none.
+        last: SequenceNumber,
+    },
     /// Bytes of a segment are nowhere, or twice.
     #[error("segment {name} of container {container}")]
     Coverage {
@@ -214,6 +224,10 @@ impl Recovery {
     }
 
     fn scan(&mut self, reader: &mut dyn LogReader, index: &Index) -> Result<(), OpenError> {
+        let last = reader.last().unwrap_or_default();
+        if last < self.flushed {
+            return Err(OpenError::Lost { container: self.container, applied: self.flushed, last });
+        }
         let mut read_upto: Option<SequenceNumber> = None;
         let mut effects = Vec::new();
         let container = self.container;
