@@ -25,7 +25,7 @@ pub(crate) struct ServerFlags {
     /// Host that clients are told to connect to.
     #[arg(long, value_name = "HOST")]
     advertise: Option<String>,
-    /// Number of containers of a new data folder, 1 to 512 [default: 4].
+    /// Number of containers of a new data folder, 1 to 512 [default: 1].
     #[arg(long, value_name = "COUNT")]
     containers: Option<u16>,
     /// Most bytes of log on disk [default: 16GiB].

@@ -1,6 +1,6 @@
 //! Read-only maps of sealed files, handed out as [`Bytes`] that keep the map alive.
 //!
-//! Never maps a file that may still be written, truncated or shortened: see [`FileMap::of_sealed`].
+//! Never maps a file that may still be written, truncated or shortened: see `FileMap::of_sealed`.
 #![allow(unsafe_code, reason = "a map of a file is a promise about that file that only its owner can keep")]
 
 use std::fs::File;

@@ -20,17 +20,9 @@ const TURN_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Sweeps for good.
 pub(super) async fn run(engine: Arc<Engine>, interval: Duration) {
-    loop {
-        match recover(&engine).await {
-            Ok(found) => {
-                if found > 0 {
-                    info!(things = found, "unfinished work taken up");
-                }
-                break;
-            }
-            Err(error) => warn!(%error, "looking for unfinished work"),
-        }
-        sleep(RETRY_PAUSE).await;
+    let found = recovered(&engine).await;
+    if found > 0 {
+        info!(things = found, "unfinished work taken up");
     }
     engine.set_recovered();
     loop {
@@ -38,6 +30,17 @@ pub(super) async fn run(engine: Arc<Engine>, interval: Duration) {
         if let Err(error) = settle(&engine).await {
             warn!(%error, "sweeping the list of work");
         }
+    }
+}
+
+/// Recovers, as often as it takes.
+async fn recovered(engine: &Arc<Engine>) -> usize {
+    loop {
+        match recover(engine).await {
+            Ok(found) => return found,
+            Err(error) => warn!(%error, "looking for unfinished work"),
+        }
+        sleep(RETRY_PAUSE).await;
     }
 }
 

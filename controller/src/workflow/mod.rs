@@ -234,14 +234,9 @@ impl Engine {
         loop {
             let turn = runner.asked();
             match self.pass(runner).await {
-                Ok(Progress::More) => pause = PAUSE_MIN,
-                Ok(Progress::Backlog) => {
+                Ok(progress) => {
                     pause = PAUSE_MIN;
-                    runner.pass_on(turn);
-                }
-                Ok(Progress::Rest) => {
-                    pause = PAUSE_MIN;
-                    if !runner.finish(turn) {
+                    if !goes_on(runner, turn, progress) {
                         break;
                     }
                 }
@@ -252,14 +247,7 @@ impl Engine {
                         break;
                     }
                 }
-                Err(error) => {
-                    let item = &runner.item;
-                    debug!(scope = item.scope, name = item.name, %error, "workflow pass failed");
-                    if !error.is_conflict() {
-                        sleep(pause).await;
-                        pause = (pause * 2).min(PAUSE_MAX);
-                    }
-                }
+                Err(error) => pause = pause_after(&runner.item, &error, pause).await,
             }
         }
         self.retire(runner);
@@ -333,4 +321,26 @@ impl Engine {
     async fn each<T: Send>(&self, requests: Vec<SegmentRequest<'_, T>>) -> Result<Vec<T>, Error> {
         Ok(streams::iter(requests).buffered(PARALLEL_MAX).try_collect().await?)
     }
+}
+
+/// Whether another pass follows one that ended well.
+fn goes_on(runner: &Runner, turn: Turn, progress: Progress) -> bool {
+    match progress {
+        Progress::More => true,
+        Progress::Backlog => {
+            runner.pass_on(turn);
+            true
+        }
+        Progress::Rest => runner.finish(turn),
+    }
+}
+
+/// Waits after a pass that failed and may be tried again; returns the next wait. A lost race is tried at once.
+async fn pause_after(item: &WorkItem, error: &Error, pause: Duration) -> Duration {
+    debug!(scope = item.scope, name = item.name, %error, "workflow pass failed");
+    if error.is_conflict() {
+        return pause;
+    }
+    sleep(pause).await;
+    (pause * 2).min(PAUSE_MAX)
 }

@@ -99,7 +99,9 @@ pub enum OpenError {
         found: SequenceNumber,
     },
     /// The log ends before what the index has seen: it is not the log of this index, or a disk was lost.
-    #[error("log of container {container} is lost: the index has seen record {applied}, the log ends at {last}")]
+    #[error(
+        "log of container {container} is lost: the index has seen record {applied}, the log ends at {last}"
+    )]
     Lost {
         /// The container.
         container: ContainerId,

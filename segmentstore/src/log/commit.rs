@@ -11,11 +11,11 @@ use bytes::Bytes;
 use dhara_stdx::{Clock, Disk, DiskFile, Entropy, OpenMode};
 
 use super::error::LogError;
-use super::file::{FIRST_FRAME_AT, FileHeader, address, fresh_path, log_path};
-use super::floor::{self, Floor, Mark};
-use super::frame::{BLOCK_BYTES, FRAME_HEADER_BYTES, FrameHeader, frame_bytes};
+use super::format::file::{FIRST_FRAME_AT, FileHeader, address, fresh_path, log_path};
+use super::format::floor::{self, Floor, Mark};
+use super::format::frame::{BLOCK_BYTES, FRAME_HEADER_BYTES, FrameHeader, frame_bytes};
+use super::format::record::Batch;
 use super::keeper::Keeper;
-use super::record::Batch;
 use super::table::{FileTable, Freed};
 use super::{Durable, LogConfig};
 use crate::types::{ContainerEpoch, ContainerId};
@@ -230,12 +230,12 @@ impl Committer {
     fn write_again(&mut self, payload: &Bytes) -> Result<(), LogError> {
         let mut frame = Frame::with_payload(payload.len());
         let mut touched = Vec::new();
-        for record in super::record::Records::of(payload) {
+        for record in super::format::record::Records::of(payload) {
             let Some(mark) = self.marks.get_mut(usize::from(record.container)) else { continue };
             let follows = mark.advance(record.epoch, record.sequence, record.sequence);
             assert!(follows, "recovered record {} where {} follows", record.sequence, mark.next);
             touched.push((usize::from(record.container), record.sequence));
-            let start = record.body - super::record::RECORD_HEADER_BYTES;
+            let start = record.body - super::format::record::RECORD_HEADER_BYTES;
             frame.push(&payload[start..record.body + record.body_len], 1);
         }
         if touched.is_empty() {

@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use super::LogConfig;
 use super::commit::{Seams, create, sync_dir};
 use super::error::LogError;
-use super::file::{fresh_path, log_path, spare_id, spare_path};
+use super::format::file::{fresh_path, log_path, spare_id, spare_path};
 use super::table::Freed;
 
 /// Reserved files kept ready.

@@ -15,13 +15,13 @@ use parking_lot::Mutex;
 
 use super::commit::{Committer, Seams, Start, kept_bytes};
 use super::error::LogError;
-use super::file::{FIRST_FRAME_AT, LOCK_NAME};
-use super::floor::{self, Floor, Mark};
-use super::frame::{PAYLOAD_BYTES_FILL, frame_bytes};
+use super::format::file::{FIRST_FRAME_AT, LOCK_NAME};
+use super::format::floor::{self, Floor, Mark};
+use super::format::frame::{PAYLOAD_BYTES_FILL, frame_bytes};
+use super::format::record::Batch;
 use super::keeper::Keeper;
 use super::queue::{DurableWatch, Queue, Work};
 use super::reader::LocalReader;
-use super::record::Batch;
 use super::recovery::recover;
 use super::table::FileTable;
 use super::{Log, LogEnds, LogRoom, LogWriter};

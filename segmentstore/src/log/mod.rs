@@ -14,27 +14,24 @@ use crate::types::{ContainerEpoch, ContainerId, LogAddress, SequenceNumber};
 mod check;
 mod commit;
 mod error;
-mod file;
-mod floor;
-mod frame;
+mod format;
 mod keeper;
 mod local;
 mod queue;
 mod reader;
-mod record;
 mod recovery;
 mod table;
 #[cfg(test)]
 mod tests;
-mod walk;
 
 pub use check::{CheckReport, check};
 pub use error::LogError;
-pub use floor::Floor;
+pub use format::floor::Floor;
+pub use format::record::{
+    BATCH_BYTES_MAX, Batch, BatchBuilder, LogRecord, RECORD_BYTES_MAX, RECORD_HEADER_BYTES, walk_records,
+};
 pub use local::{LocalLog, LogConfig, Pace};
 pub use queue::DurableWatch;
-pub use record::{BATCH_BYTES_MAX, Batch, BatchBuilder, LogRecord, RECORD_BYTES_MAX, RECORD_HEADER_BYTES};
-pub use walk::walk_records;
 
 /// A batch that is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

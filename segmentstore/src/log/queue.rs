@@ -9,8 +9,8 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
 use super::error::LogError;
-use super::floor::{Floor, Mark};
-use super::record::Batch;
+use super::format::floor::{Floor, Mark};
+use super::format::record::Batch;
 use super::{Durable, LogRoom};
 use crate::types::{ContainerEpoch, ContainerId};
 

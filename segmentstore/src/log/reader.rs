@@ -7,10 +7,10 @@ use bytes::Bytes;
 
 use super::LogReader;
 use super::error::LogError;
-use super::file::{FIRST_FRAME_AT, address, log_path};
-use super::floor::{Floor, Mark};
-use super::frame::{FRAME_HEADER_BYTES, FrameHeader};
-use super::record::{LogRecord, Records};
+use super::format::file::{FIRST_FRAME_AT, address, log_path};
+use super::format::floor::{Floor, Mark};
+use super::format::frame::{FRAME_HEADER_BYTES, FrameHeader};
+use super::format::record::{LogRecord, Records};
 use super::table::{Content, FileView};
 use crate::types::{ContainerEpoch, ContainerId, SequenceNumber};
 

@@ -14,10 +14,10 @@ use dhara_stdx::{DiskFile, OpenMode};
 use super::LogConfig;
 use super::commit::{Chain, Seams};
 use super::error::LogError;
-use super::file::{FIRST_FRAME_AT, FileHeader, HeaderFault, is_fresh, log_number, log_path};
-use super::floor::{self, Mark};
-use super::frame::{BLOCK_BYTES, FRAME_HEADER_BYTES, FrameHeader};
-use super::record::{LOG_ITSELF, Records};
+use super::format::file::{FIRST_FRAME_AT, FileHeader, HeaderFault, is_fresh, log_number, log_path};
+use super::format::floor::{self, Mark};
+use super::format::frame::{BLOCK_BYTES, FRAME_HEADER_BYTES, FrameHeader};
+use super::format::record::{LOG_ITSELF, Records};
 use crate::types::{ContainerId, SequenceNumber};
 
 /// Files are read in pieces of at least this size.

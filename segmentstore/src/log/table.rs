@@ -11,8 +11,8 @@ use dhara_stdx::{FileMap, MapBorrows};
 use parking_lot::RwLock;
 
 use super::error::LogError;
-use super::file::{address, place};
-use super::floor::Mark;
+use super::format::file::{address, place};
+use super::format::floor::Mark;
 use crate::types::LogAddress;
 
 /// What a reader needs to walk one file.

@@ -135,20 +135,25 @@ mod tests {
     use super::*;
     use bytes::BufMut;
     use futures_util::FutureExt;
+    use std::task::Poll;
 
-    fn taken(outbox: &Outbox) -> Option<Option<Vec<u8>>> {
-        outbox.take().now_or_never().map(|chunks| chunks.map(|chunks| chunks.concat()))
+    /// What leaves now; pending while nothing waits, ready with `None` once the outbox has ended.
+    fn taken(outbox: &Outbox) -> Poll<Option<Vec<u8>>> {
+        match outbox.take().now_or_never() {
+            Some(chunks) => Poll::Ready(chunks.map(|chunks| chunks.concat())),
+            None => Poll::Pending,
+        }
     }
 
     #[test]
     fn replies_leave_in_the_order_in_which_they_were_pushed() {
         let outbox = Outbox::default();
-        assert_eq!(taken(&outbox), None, "nothing waits");
+        assert_eq!(taken(&outbox), Poll::Pending, "nothing waits");
         outbox.push(|out| out.put_slice(b"one "));
         outbox.push_chunks(|out| out.put_slice(b"head "), vec![Bytes::from_static(b"data ")], b"tail ");
         outbox.push(|out| out.put_slice(b"last"));
-        assert_eq!(taken(&outbox), Some(Some(b"one head data tail last".to_vec())));
-        assert_eq!(taken(&outbox), None, "each leaves once");
+        assert_eq!(taken(&outbox), Poll::Ready(Some(b"one head data tail last".to_vec())));
+        assert_eq!(taken(&outbox), Poll::Pending, "each leaves once");
     }
 
     #[test]
@@ -167,8 +172,8 @@ mod tests {
         outbox.close();
         outbox.push(|out| out.put_slice(b"behind"));
         outbox.push_chunks(|out| out.put_slice(b"behind"), vec![], b"it");
-        assert_eq!(taken(&outbox), Some(Some(b"before".to_vec())));
-        assert_eq!(taken(&outbox), Some(None));
+        assert_eq!(taken(&outbox), Poll::Ready(Some(b"before".to_vec())));
+        assert_eq!(taken(&outbox), Poll::Ready(None));
         assert_eq!(outbox.closed().now_or_never(), Some(()));
     }
 

@@ -1,5 +1,6 @@
 //! The hazards of storage engines that a log can fall into, each held by a test (F.1 to F.8 and F.10).
 
+use crate::log::format::file;
 use std::path::Path;
 
 use dhara_stdx::{OpenMode, sim_disk::DiskCall};

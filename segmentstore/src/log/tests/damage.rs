@@ -1,5 +1,9 @@
 //! The format as it lies on disk: a golden file, and bytes that chance has changed.
 
+use crate::log::format::file;
+use crate::log::format::floor;
+use crate::log::format::frame;
+use crate::log::format::record;
 use std::fmt::Write;
 use std::path::Path;
 

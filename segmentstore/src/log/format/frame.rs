@@ -5,20 +5,20 @@
 use bytes::{Buf, BufMut};
 
 /// Frames start on multiples of this and are padded to it.
-pub(super) const BLOCK_BYTES: u64 = 4096;
+pub(in crate::log) const BLOCK_BYTES: u64 = 4096;
 /// Bytes before the payload.
-pub(super) const FRAME_HEADER_BYTES: usize = 64;
+pub(in crate::log) const FRAME_HEADER_BYTES: usize = 64;
 /// A frame takes batches up to this many bytes, or one larger batch.
-pub(super) const PAYLOAD_BYTES_FILL: usize = 4 << 20;
+pub(in crate::log) const PAYLOAD_BYTES_FILL: usize = 4 << 20;
 /// No valid frame has a larger payload: one record of the largest size, beside the log's own.
-pub(super) const PAYLOAD_BYTES_MAX: usize = 20 << 20;
+pub(in crate::log) const PAYLOAD_BYTES_MAX: usize = 20 << 20;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"DFRM");
 const VERSION: u8 = 1;
 
 /// The header of a frame, without its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FrameHeader {
+pub(in crate::log) struct FrameHeader {
     /// One more than the frame before, over files and epochs.
     pub number: u64,
     /// The epoch of the log in which it was written.
@@ -33,7 +33,7 @@ pub(super) struct FrameHeader {
 }
 
 /// Bytes that a frame with `payload` bytes takes in its file.
-pub(super) fn frame_bytes(payload: usize) -> u64 {
+pub(in crate::log) fn frame_bytes(payload: usize) -> u64 {
     let whole = u64::try_from(FRAME_HEADER_BYTES + payload).unwrap_or(u64::MAX);
     whole.div_ceil(BLOCK_BYTES) * BLOCK_BYTES
 }
@@ -48,7 +48,7 @@ fn seeded_crc(incarnation: u64, bytes: &[u8]) -> u32 {
 
 impl FrameHeader {
     /// Writes the header and returns its checksum, which the next frame carries.
-    pub(super) fn encode(&self, incarnation: u64, into: &mut [u8; FRAME_HEADER_BYTES]) -> u32 {
+    pub(in crate::log) fn encode(&self, incarnation: u64, into: &mut [u8; FRAME_HEADER_BYTES]) -> u32 {
         let mut out = &mut into[..];
         out.put_u32_le(MAGIC);
         out.put_u8(VERSION);
@@ -69,7 +69,7 @@ impl FrameHeader {
     }
 
     /// Reads a header of the file life `incarnation` and its checksum; `None` if these bytes are none.
-    pub(super) fn decode(bytes: &[u8], incarnation: u64) -> Option<(Self, u32)> {
+    pub(in crate::log) fn decode(bytes: &[u8], incarnation: u64) -> Option<(Self, u32)> {
         let bytes = bytes.get(..FRAME_HEADER_BYTES)?;
         let mut from = bytes;
         if from.get_u32_le() != MAGIC
@@ -97,12 +97,12 @@ impl FrameHeader {
     }
 
     /// Bytes of the payload.
-    pub(super) fn payload(&self) -> usize {
+    pub(in crate::log) fn payload(&self) -> usize {
         usize::try_from(self.payload_len).unwrap_or(usize::MAX)
     }
 
     /// Bytes of the whole frame in its file.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(in crate::log) fn bytes(&self) -> u64 {
         frame_bytes(self.payload())
     }
 }

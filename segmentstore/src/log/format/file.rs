@@ -13,9 +13,9 @@ use crate::types::LogAddress;
 /// Bytes of the header block that carry something.
 const HEADER_BYTES: usize = 128;
 /// First frame of every file.
-pub(super) const FIRST_FRAME_AT: u64 = BLOCK_BYTES;
+pub(in crate::log) const FIRST_FRAME_AT: u64 = BLOCK_BYTES;
 /// Name of the lock file.
-pub(super) const LOCK_NAME: &str = "LOCK";
+pub(in crate::log) const LOCK_NAME: &str = "LOCK";
 
 const MAGIC: [u8; 8] = *b"DHARALOG";
 const VERSION: u16 = 1;
@@ -24,7 +24,7 @@ const OFFSET_BITS: u32 = 32;
 
 /// The header of a log file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct FileHeader {
+pub(in crate::log) struct FileHeader {
     /// Random id of the whole log.
     pub log: u128,
     /// One more than the file before; 1 for the first.
@@ -47,7 +47,7 @@ pub(super) struct FileHeader {
 
 /// Why bytes are not a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum HeaderFault {
+pub(in crate::log) enum HeaderFault {
     /// The checksum or the magic is wrong.
     Damaged,
     /// Another version of the format.
@@ -56,7 +56,7 @@ pub(super) enum HeaderFault {
 
 impl FileHeader {
     /// The header as the first block of its file.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(in crate::log) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER_BYTES);
         out.put_slice(&MAGIC);
         out.put_u16_le(VERSION);
@@ -80,7 +80,7 @@ impl FileHeader {
     }
 
     /// Reads a header.
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, HeaderFault> {
+    pub(in crate::log) fn decode(bytes: &[u8]) -> Result<Self, HeaderFault> {
         let bytes = bytes.get(..HEADER_BYTES).ok_or(HeaderFault::Damaged)?;
         let mut from = bytes;
         let mut magic = [0; 8];
@@ -115,45 +115,45 @@ impl FileHeader {
 }
 
 /// Path of the log file with this number.
-pub(super) fn log_path(dir: &Path, number: u64) -> PathBuf {
+pub(in crate::log) fn log_path(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("{number:016x}.log"))
 }
 
 /// The number in the name of a log file; `None` for every other name.
-pub(super) fn log_number(name: &str) -> Option<u64> {
+pub(in crate::log) fn log_number(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".log")?;
     let plain = digits.len() == 16 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
     u64::from_str_radix(digits, 16).ok().filter(|_| plain)
 }
 
 /// Path of a reserved file.
-pub(super) fn spare_path(dir: &Path, id: u64) -> PathBuf {
+pub(in crate::log) fn spare_path(dir: &Path, id: u64) -> PathBuf {
     dir.join(format!("spare-{id:016x}"))
 }
 
 /// The id in the name of a reserved file; `None` for every other name.
-pub(super) fn spare_id(name: &str) -> Option<u64> {
+pub(in crate::log) fn spare_id(name: &str) -> Option<u64> {
     u64::from_str_radix(name.strip_prefix("spare-")?, 16).ok()
 }
 
 /// Path of a file that is being made and has no meaning yet.
-pub(super) fn fresh_path(dir: &Path, what: &str) -> PathBuf {
+pub(in crate::log) fn fresh_path(dir: &Path, what: &str) -> PathBuf {
     dir.join(format!("{what}.fresh"))
 }
 
 /// True for a file that was being made when the process ended.
-pub(super) fn is_fresh(name: &str) -> bool {
+pub(in crate::log) fn is_fresh(name: &str) -> bool {
     name.strip_suffix(".fresh").is_some()
 }
 
 /// The address of byte `offset` in file `number`.
-pub(super) fn address(number: u64, offset: u64) -> LogAddress {
+pub(in crate::log) fn address(number: u64, offset: u64) -> LogAddress {
     assert!(number < 1 << (64 - OFFSET_BITS) && offset < 1 << OFFSET_BITS, "address of {number}:{offset}");
     LogAddress(number << OFFSET_BITS | offset)
 }
 
 /// The file number and the offset in it.
-pub(super) fn place(address: LogAddress) -> (u64, u64) {
+pub(in crate::log) fn place(address: LogAddress) -> (u64, u64) {
     (address.0 >> OFFSET_BITS, address.0 & ((1 << OFFSET_BITS) - 1))
 }
 

@@ -15,17 +15,17 @@ pub const BATCH_BYTES_MAX: usize = 4 << 20;
 /// Largest record with its header.
 pub const RECORD_BYTES_MAX: usize = 17 << 20;
 /// The container number under which the log keeps records of its own.
-pub(super) const LOG_ITSELF: u16 = u16::MAX;
+pub(in crate::log) const LOG_ITSELF: u16 = u16::MAX;
 
 /// Encoded records of one container, consecutive in sequence; it lies contiguous in one frame.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    pub(super) container: ContainerId,
-    pub(super) epoch: ContainerEpoch,
-    pub(super) bytes: Bytes,
-    pub(super) first: SequenceNumber,
-    pub(super) last: SequenceNumber,
-    pub(super) records: u32,
+    pub(in crate::log) container: ContainerId,
+    pub(in crate::log) epoch: ContainerEpoch,
+    pub(in crate::log) bytes: Bytes,
+    pub(in crate::log) first: SequenceNumber,
+    pub(in crate::log) last: SequenceNumber,
+    pub(in crate::log) records: u32,
 }
 
 impl Batch {
@@ -163,7 +163,7 @@ pub struct LogRecord {
 
 /// Where one record lies in a payload.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RecordAt {
+pub(in crate::log) struct RecordAt {
     pub container: u16,
     pub epoch: u64,
     pub kind: u8,
@@ -176,16 +176,21 @@ pub(super) struct RecordAt {
 
 /// Walks the records of a payload. Ends early, with `broken` set, where the bytes are no record.
 #[derive(Debug)]
-pub(super) struct Records<'a> {
+pub(in crate::log) struct Records<'a> {
     payload: &'a [u8],
     at: usize,
     pub broken: bool,
 }
 
 impl<'a> Records<'a> {
-    pub(super) fn of(payload: &'a [u8]) -> Self {
+    pub(in crate::log) fn of(payload: &'a [u8]) -> Self {
         Self { payload, at: 0, broken: false }
     }
+}
+
+/// Type, version and body of each record in `bytes`, which must begin with one; ends where the bytes are no record.
+pub fn walk_records(bytes: &Bytes) -> impl Iterator<Item = (u8, u8, Bytes)> + '_ {
+    Records::of(bytes).map(|at| (at.kind, at.version, bytes.slice(at.body..at.body + at.body_len)))
 }
 
 impl Iterator for Records<'_> {
@@ -229,6 +234,18 @@ mod tests {
 
     fn builder() -> BatchBuilder {
         BatchBuilder::new(ContainerId(3), ContainerEpoch(9))
+    }
+
+    #[test]
+    fn walk_gives_each_body_and_ends_at_what_is_no_record() {
+        let mut builder = builder();
+        for (sequence, body) in [(1, &b"one"[..]), (2, b""), (3, b"three")] {
+            builder.record(SequenceNumber(sequence), 7, 1, |out| out.put_slice(body));
+        }
+        let bytes = builder.take().unwrap().bytes;
+        let bodies = |bytes: &Bytes| walk_records(bytes).map(|(_, _, body)| body).collect::<Vec<_>>();
+        assert_eq!(bodies(&bytes), [&b"one"[..], b"", b"three"]);
+        assert_eq!(bodies(&bytes.slice(..bytes.len() - 1)), [&b"one"[..], b""]);
     }
 
     #[test]

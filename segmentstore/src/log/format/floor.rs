@@ -9,7 +9,7 @@ use super::record::{LOG_ITSELF, RECORD_HEADER_BYTES};
 use crate::types::{LogAddress, SequenceNumber};
 
 /// Kind of the record.
-pub(super) const FLOORS_KIND: u8 = 1;
+pub(in crate::log) const FLOORS_KIND: u8 = 1;
 const FLOORS_VERSION: u8 = 1;
 const MARK_BYTES: usize = 32;
 
@@ -24,7 +24,7 @@ pub struct Floor {
 
 /// What the log knows about one container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(in crate::log) struct Mark {
     /// Latest epoch seen.
     pub epoch: u64,
     /// Sequence number of the next record; 0 if there never was one.
@@ -34,7 +34,7 @@ pub(super) struct Mark {
 
 impl Mark {
     /// Counts `first..=last` as written; false if `first` does not follow.
-    pub(super) fn advance(&mut self, epoch: u64, first: u64, last: u64) -> bool {
+    pub(in crate::log) fn advance(&mut self, epoch: u64, first: u64, last: u64) -> bool {
         let follows = (self.next == 0 || self.next == first) && epoch >= self.epoch && first > 0;
         if follows {
             self.epoch = epoch;
@@ -45,12 +45,12 @@ impl Mark {
 }
 
 /// Bytes of the record that holds the marks of this many containers.
-pub(super) fn encoded_len(containers: usize) -> usize {
+pub(in crate::log) fn encoded_len(containers: usize) -> usize {
     RECORD_HEADER_BYTES + 4 + containers * MARK_BYTES
 }
 
 /// Encodes the record that holds all marks.
-pub(super) fn encode(marks: &[Mark]) -> Bytes {
+pub(in crate::log) fn encode(marks: &[Mark]) -> Bytes {
     let mut out = BytesMut::with_capacity(encoded_len(marks.len()));
     let body = encoded_len(marks.len()) - RECORD_HEADER_BYTES;
     out.put_u32_le(u32::try_from(body).unwrap_or(u32::MAX));
@@ -70,7 +70,7 @@ pub(super) fn encode(marks: &[Mark]) -> Bytes {
 }
 
 /// Reads the body of such a record; `None` if it is not one for `containers` containers.
-pub(super) fn decode(kind: u8, version: u8, mut body: &[u8], containers: u16) -> Option<Vec<Mark>> {
+pub(in crate::log) fn decode(kind: u8, version: u8, mut body: &[u8], containers: u16) -> Option<Vec<Mark>> {
     let count = usize::from(containers);
     if kind != FLOORS_KIND || version != FLOORS_VERSION || body.len() != 4 + count * MARK_BYTES {
         return None;
