@@ -217,3 +217,42 @@ fn located_offset_is_readable_when_a_piece_reaches_below_the_start() {
         );
     });
 }
+
+/// Puts one large value after the other, each durable on its own.
+async fn fill_table(running: &Running, number: usize, count: usize) {
+    for at in number..number + count {
+        let value = Bytes::from(vec![u8::try_from(at % 251).unwrap(); 9_000]);
+        let put = TablePut { key: Bytes::from(format!("{at}")), value, condition: TableCondition::Any };
+        let update = Request::TableUpdate { name: "t".into(), puts: vec![put], expected_length: None };
+        running.request(at, update).await;
+        running.settle().await;
+    }
+}
+
+#[test]
+fn log_keeps_what_came_while_the_index_was_written() {
+    on_paused_clock(async {
+        let mut world = World::new(28);
+        let running = world.open().await;
+        running.request(0, create("t", SegmentKind::HashTable)).await;
+        fill_table(&running, 1, 20).await;
+        let oldest = running.handle.log().oldest();
+        running.writes.shut();
+        running.flush().await;
+        fill_table(&running, 21, 20).await;
+        running.writes.open();
+        running.settle().await;
+        // Floors go to the log with the next frame.
+        fill_table(&running, 41, 1).await;
+        assert!(running.handle.log().oldest() > oldest, "what the index holds now is let go");
+        let entries = running.handle.views().find("t").unwrap().core().entries;
+        world.crash(running, 1).await;
+        let running = world.open().await;
+        assert_eq!(running.handle.views().find("t").unwrap().core().entries, entries);
+        for at in 1..42 {
+            running.request(at, put("t", &format!("{at}"), TableCondition::Absent)).await;
+            running.settle().await;
+            assert_eq!(running.heard.of(at), Some(Err(Refusal::KeyBadVersion)), "key {at} is there");
+        }
+    });
+}

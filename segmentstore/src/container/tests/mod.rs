@@ -365,8 +365,12 @@ fn set_up(session: SessionId, name: &str) -> Request {
     Request::SetupAppend { session, name: name.into(), writer: WRITER }
 }
 
-fn put(name: &str, key: &'static str, condition: TableCondition) -> Request {
-    let put = TablePut { key: Bytes::from(key), value: Bytes::from_static(b"value"), condition };
+fn put(name: &str, key: &str, condition: TableCondition) -> Request {
+    let put = TablePut {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        value: Bytes::from_static(b"value"),
+        condition,
+    };
     Request::TableUpdate { name: name.into(), puts: vec![put], expected_length: None }
 }
 

@@ -1,6 +1,7 @@
 //! Operations in line for rows of a slow index.
 
 use super::*;
+use dhara_wire::command::{AttributeUpdate, AttributeUpdateType};
 
 /// A container with a table that holds one flushed key.
 async fn with_table(world: &mut World) -> Running {
@@ -130,5 +131,68 @@ fn append_never_overtakes_one_that_waits_under_the_names_earlier_segment() {
         running.gets.open();
         running.settle().await;
         assert_eq!(running.content("s"), Some(b"one two".to_vec()));
+    });
+}
+
+#[test]
+fn row_pinned_before_a_change_is_corrected_by_it() {
+    on_paused_clock(async {
+        let running = with_table(&mut World::new(16)).await;
+        running.request(2, put("t", "j", TableCondition::Any)).await;
+        running.settle().await;
+        running.flush().await;
+        running.gets.shut();
+        running.request(3, put("t", "k", TableCondition::Version(0))).await;
+        let both = [("k", TableCondition::Version(0)), ("j", TableCondition::Any)];
+        let keys = both.map(|(key, condition)| (Bytes::from(key), condition)).to_vec();
+        running.request(4, Request::TableRemove { name: "t".into(), keys, expected_length: None }).await;
+        running.idle().await;
+        // The second operation has its first row before the first operation changes it, and waits for the other.
+        assert!(running.gets.let_one_pass(1));
+        running.idle().await;
+        assert!(running.gets.let_one_pass(0));
+        running.settle().await;
+        assert!(matches!(running.heard.of(3), Some(Ok(Answer::TableUpdated(_)))));
+        running.flush().await;
+        running.gets.open();
+        running.settle().await;
+        assert_eq!(running.heard.of(4), Some(Err(Refusal::KeyBadVersion)));
+    });
+}
+
+#[test]
+fn attribute_pinned_before_a_session_changed_it_is_corrected_when_it_leaves_memory() {
+    on_paused_clock(async {
+        let running = World::new(17).open().await;
+        running.request(0, create("s", SegmentKind::Stream)).await;
+        running.request(1, create("source", SegmentKind::Stream)).await;
+        running.settle().await;
+        running.flush().await;
+        running.gets.shut();
+        running.request(2, set_up(session(1, 1), "s")).await;
+        running.append(3, session(1, 1), 1, b"data").await;
+        let update = |attribute_id, update_type| AttributeUpdate {
+            attribute_id,
+            update_type,
+            new_value: 9,
+            old_value: i64::MIN,
+        };
+        let updates = vec![
+            update(WRITER, AttributeUpdateType::ReplaceIfEquals),
+            update(Uuid(77), AttributeUpdateType::Replace),
+        ];
+        running.request(4, Request::Merge { target: "s".into(), source: "source".into(), updates }).await;
+        running.idle().await;
+        assert!(running.gets.let_one_pass(1));
+        running.idle().await;
+        assert!(running.gets.let_one_pass(0));
+        running.settle().await;
+        assert_eq!(running.heard.of(3), Some(Ok(Answer::Appended { previous: i64::MIN, length: 4 })));
+        running.flush().await;
+        running.send(5, &Do::Disconnect(ConnectionId(1))).await;
+        running.idle().await;
+        running.gets.open();
+        running.settle().await;
+        assert_eq!(running.heard.of(4), Some(Ok(Answer::AttributeUpdated(false))));
     });
 }
