@@ -270,13 +270,7 @@ impl Recovery {
             }
         }
         self.last = self.last.max(read_upto.unwrap_or(self.flushed));
-        match reader.last() {
-            // What the index has seen was durable in the log that it saw it in.
-            Some(found) if found < self.flushed => {
-                Err(OpenError::Gap { container, applied: self.flushed, found })
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// Notes where the record's bytes lie, whether or not the index has seen it.
