@@ -15,6 +15,18 @@ pub(super) enum Waiter {
     EndSession(SessionId),
 }
 
+impl Waiter {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Append(append) => append.data.len(),
+            Self::Call(Request::TableUpdate { puts, .. }, _) => {
+                puts.iter().map(|put| put.key.len() + put.value.len()).sum()
+            }
+            Self::Call(..) | Self::EndSession(_) => 0,
+        }
+    }
+}
+
 pub(super) struct Parked {
     pub(super) waiter: Waiter,
     /// The names in whose lines it stands, each once.
@@ -34,11 +46,23 @@ pub(super) struct Park {
     lines: HashMap<String, VecDeque<u64>>,
     /// Sessions whose setup stands in line.
     pending: HashMap<SessionId, String>,
+    /// Bytes of data in line.
+    bytes: usize,
 }
 
 impl Park {
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// How many operations stand in line.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Bytes of data that they hold.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Whether an operation on the segments of these names has to get in line.
@@ -58,6 +82,7 @@ impl Park {
         assert!(!names.is_empty(), "only a segment can be waited for");
         let number = self.next;
         self.next += 1;
+        self.bytes += waiter.bytes();
         for name in &names {
             self.lines.entry(name.clone()).or_default().push_back(number);
         }
@@ -102,6 +127,7 @@ impl Park {
     /// that are first in those lines now.
     pub(super) fn take(&mut self, number: u64) -> Option<(Parked, Vec<u64>)> {
         let parked = self.waiting.remove(&number)?;
+        self.bytes -= parked.waiter.bytes();
         let mut next = Vec::new();
         for name in &parked.names {
             let Some(line) = self.lines.get_mut(name) else { continue };
@@ -121,6 +147,7 @@ impl Park {
     pub(super) fn drain(&mut self) -> Vec<Waiter> {
         self.lines.clear();
         self.pending.clear();
+        self.bytes = 0;
         std::mem::take(&mut self.waiting).into_values().map(|parked| parked.waiter).collect()
     }
 

@@ -29,9 +29,9 @@ use tracing::info;
 const TURN_OPERATIONS_MAX: usize = 1_024;
 /// Records applied in one turn: about 500 µs.
 const SLICE_RECORDS_MAX: usize = 512;
-/// Records admitted but not yet applied.
+/// Records admitted but not yet applied; also operations in line for a row, and replies that wait.
 const IN_FLIGHT_RECORDS_MAX: usize = 65_536;
-/// Their data.
+/// The data of those records; also that of operations in line.
 const IN_FLIGHT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Rows in memory that no flush has written; above it nothing is admitted until one has.
 const OVERLAY_BYTES_MAX: usize = 128 * 1024 * 1024;
@@ -231,6 +231,9 @@ impl Task {
     fn may_admit(&self) -> bool {
         self.work.in_flight.len() < IN_FLIGHT_RECORDS_MAX
             && self.work.in_flight_bytes < IN_FLIGHT_BYTES_MAX
+            && self.work.replies.len() < IN_FLIGHT_RECORDS_MAX
+            && self.work.park.len() < IN_FLIGHT_RECORDS_MAX
+            && self.work.park.bytes() < IN_FLIGHT_BYTES_MAX
             && self.flush.overlay_bytes < OVERLAY_BYTES_MAX
     }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use dhara_wire::command::{AttributeUpdate, AttributeUpdateType};
+use futures_util::FutureExt;
 
 /// A container with a table that holds one flushed key.
 async fn with_table(world: &mut World) -> Running {
@@ -194,5 +195,53 @@ fn attribute_pinned_before_a_session_changed_it_is_corrected_when_it_leaves_memo
         running.gets.open();
         running.settle().await;
         assert_eq!(running.heard.of(4), Some(Ok(Answer::AttributeUpdated(false))));
+    });
+}
+
+/// More than a container may hold of operations that wait, with those in its inbox and its last turn.
+const MORE_THAN_ENOUGH: usize = 65_536 + 2 * 4_096;
+
+/// Sends until the container takes no more; returns how many it took.
+async fn send_until_refused(running: &Running, request: &Request) -> usize {
+    for sent in 0..MORE_THAN_ENOUGH {
+        let sending = running.handle.send(Operation::Call(request.clone(), Box::new(|_| {})));
+        if sending.now_or_never().is_none() {
+            running.idle().await;
+            let again = running.handle.send(Operation::Call(request.clone(), Box::new(|_| {})));
+            if again.now_or_never().is_none() {
+                return sent;
+            }
+        }
+    }
+    panic!("nothing bounds what waits");
+}
+
+#[test]
+fn operations_in_line_are_bounded_and_go_on_when_the_row_comes() {
+    on_paused_clock(async {
+        let running = with_table(&mut World::new(18)).await;
+        running.gets.shut();
+        running.request(2, put("t", "k", TableCondition::Any)).await;
+        let request =
+            Request::GetAttribute { name: "t".into(), attribute: Uuid(0x8000_0000_0000_0000 << 64) };
+        send_until_refused(&running, &request).await;
+        running.gets.open();
+        running.settle().await;
+        running.request(3, request).await;
+        running.settle().await;
+        assert_eq!(running.heard.of(3), Some(Ok(Answer::Attribute(1_000))));
+    });
+}
+
+#[test]
+fn replies_that_wait_for_the_log_are_bounded() {
+    on_paused_clock(async {
+        let running = World::new(19).open().await;
+        running.request(0, create("s", SegmentKind::Stream)).await;
+        send_until_refused(&running, &create("s", SegmentKind::Stream)).await;
+        running.settle().await;
+        running.request(1, create("s", SegmentKind::Stream)).await;
+        running.settle().await;
+        assert_eq!(running.heard.all(), [(0, Ok(Answer::Done)), (1, Err(Refusal::AlreadyExists))]);
     });
 }
