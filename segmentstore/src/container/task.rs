@@ -9,9 +9,10 @@ use super::publish::{Publisher, RecordPlace};
 use super::rows::{Loaded, RowValue, Seen, index_rows, newest};
 use crate::index::{Index, IndexError};
 use crate::log::{BATCH_BYTES_MAX, BatchBuilder, Durable, DurableWatch, Log, LogError, LogWriter};
+use crate::log::{RECORD_BYTES_MAX, RECORD_HEADER_BYTES};
 use crate::operation::{
-    Answer, Append, AppendReply, AppendTag, Call, ConnectionId, Operation, RECORD_VERSION, Record, Refusal,
-    Request, SessionId,
+    APPENDED_HEADER_BYTES, Answer, Append, AppendReply, AppendTag, Call, ConnectionId, Operation,
+    RECORD_VERSION, Record, Refusal, Request, SessionId,
 };
 use crate::state::{Effect, RowChange, RowKey, State};
 use crate::types::{ContainerId, SequenceNumber};
@@ -27,6 +28,12 @@ use tracing::info;
 
 /// Operations taken from the inbox in one turn.
 const TURN_OPERATIONS_MAX: usize = 1_024;
+/// Largest data of an append: what one record holds. Two frames that make up one append may bring more.
+const APPEND_BYTES_MAX: usize = RECORD_BYTES_MAX - RECORD_HEADER_BYTES - APPENDED_HEADER_BYTES as usize;
+/// What a record of table changes takes besides them.
+const CHANGES_HEADER_BYTES: usize = RECORD_HEADER_BYTES + 4 * 8 + 4;
+/// What a change takes there besides key and value.
+const CHANGE_BYTES: usize = 4 + 8 + 8 + 4;
 /// Records applied in one turn: about 500 µs.
 const SLICE_RECORDS_MAX: usize = 512;
 /// Records admitted but not yet applied; also operations in line for a row, and replies that wait.
@@ -379,6 +386,8 @@ impl Task {
         let judged = if self.work.log_is_full {
             // None of the session's later appends may be stored without this one.
             Err(self.state.fail_session(append.tag.session, Refusal::Unavailable))
+        } else if append.data.len() > APPEND_BYTES_MAX {
+            Err(self.state.fail_session(append.tag.session, Refusal::Illegal("append is too large")))
         } else {
             self.state.admit_append(&append, self.work.now_ms)
         };
@@ -395,6 +404,8 @@ impl Task {
         let mut records = std::mem::take(&mut self.work.records);
         let outcome = if adds_bytes(request) && self.work.log_is_full {
             Err(Refusal::Unavailable)
+        } else if record_bytes(request) > RECORD_BYTES_MAX {
+            Err(Refusal::Illegal("table batch is too large"))
         } else {
             let rows = Seen { index: &self.index, loaded: &self.work.loaded };
             self.state.admit(request, &rows, self.work.now_ms, &mut records)
@@ -516,6 +527,18 @@ impl Task {
 
 fn adds_bytes(request: &Request) -> bool {
     matches!(request, Request::Create { .. } | Request::TableUpdate { .. } | Request::UpdateAttribute { .. })
+}
+
+/// How large a table batch's record can get; nothing else that is asked can outgrow one.
+fn record_bytes(request: &Request) -> usize {
+    let changes: usize = match request {
+        Request::TableUpdate { puts, .. } => {
+            puts.iter().map(|put| CHANGE_BYTES + put.key.len() + put.value.len()).sum()
+        }
+        Request::TableRemove { keys, .. } => keys.iter().map(|(key, _)| CHANGE_BYTES + key.len()).sum(),
+        _ => 0,
+    };
+    CHANGES_HEADER_BYTES + changes
 }
 
 fn deliver(reply: Reply) {

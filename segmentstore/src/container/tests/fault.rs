@@ -214,3 +214,31 @@ fn parked_reads_hear_of_data_seal_and_end_once_each() {
         assert_eq!(d.await.unwrap(), ReadReply::Gone);
     });
 }
+
+#[test]
+fn what_no_record_holds_is_refused_and_the_container_goes_on() {
+    // Found by reading: a block of 16 MiB and an end of 16 MiB make up one append, whose record ended the container
+    // by a failed assertion.
+    on_paused_clock(async {
+        let running = World::new(29).open().await;
+        running.request(0, create("s", SegmentKind::Stream)).await;
+        running.request(1, create("t", SegmentKind::HashTable)).await;
+        running.request(2, set_up(session(1, 1), "s")).await;
+        let data = Bytes::from(vec![0; 17 << 20]);
+        let large = Put { session: session(1, 1), number: 1, data, events: 1, expected_offset: None };
+        running.send(3, &Do::Append(large, WRITER)).await;
+        running.append(4, session(1, 1), 2, b"behind").await;
+        let keys = vec![(Bytes::from_static(b"key"), TableCondition::Any); 700_000];
+        running.request(5, Request::TableRemove { name: "t".into(), keys, expected_length: None }).await;
+        running.request(6, put("t", "k", TableCondition::Any)).await;
+        running.settle().await;
+        for refused in [3, 4, 5] {
+            assert!(
+                matches!(running.heard.of(refused), Some(Err(Refusal::Illegal(_)))),
+                "operation {refused}"
+            );
+        }
+        assert_eq!(running.heard.of(6), Some(Ok(Answer::TableUpdated(vec![0]))));
+        assert_eq!(running.content("s"), Some(Vec::new()));
+    });
+}
