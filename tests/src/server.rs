@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::{Instant, timeout};
@@ -27,7 +27,10 @@ pub struct Server {
     pub ready_after: Duration,
 }
 
-/// The binary to test: `DHARA_BIN`, or the workspace's own, built first if it is not up to date.
+/// The binary to test: `DHARA_BIN`, or the workspace's own, built first if it is older than its sources.
+///
+/// `cargo test --workspace` builds it before any test runs; asking cargo again for this package alone would build half of
+/// the dependencies anew, with other features.
 ///
 /// # Errors
 /// If it cannot be built.
@@ -42,6 +45,12 @@ pub fn binary() -> Result<PathBuf> {
     if folder.ends_with("deps") {
         folder = folder.parent().context("deps lies in the profile's folder")?;
     }
+    let built = folder.join("dhara");
+    if let Ok(modified) = built.metadata().and_then(|metadata| metadata.modified())
+        && modified > newest_source(root)?
+    {
+        return Ok(built);
+    }
     let mut build = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     build.current_dir(root).args(["build", "--quiet", "--package", "dhara", "--bin", "dhara"]);
     build.arg("--target-dir").arg(folder.parent().context("the profile lies in the target folder")?);
@@ -49,7 +58,25 @@ pub fn binary() -> Result<PathBuf> {
         build.arg("--release");
     }
     ensure!(build.status().context("running cargo")?.success(), "the server does not build");
-    Ok(folder.join("dhara"))
+    Ok(built)
+}
+
+/// When the newest file that the binary is built from was written.
+fn newest_source(root: &Path) -> Result<SystemTime> {
+    let parts = ["src", "stdx", "wire", "segmentstore", "controller", "client"];
+    let mut folders: Vec<PathBuf> = parts.iter().map(|part| root.join(part)).collect();
+    let mut newest = root.join("Cargo.lock").metadata()?.modified()?;
+    while let Some(folder) = folders.pop() {
+        for entry in folder.read_dir()? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                folders.push(entry.path());
+            } else {
+                newest = newest.max(entry.metadata()?.modified()?);
+            }
+        }
+    }
+    Ok(newest)
 }
 
 /// The arguments that start a server on free ports with its data in `data`.
