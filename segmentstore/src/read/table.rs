@@ -120,8 +120,9 @@ impl<'a> TableRead<'a> {
                     .ok_or(TableReadError::Row(self.view.id))?;
                 let key = row_key.slice_ref(key);
                 let (version, value) = decode_row(row).ok_or(TableReadError::Row(self.view.id))?;
-                bytes += TABLE_ENTRY_OVERHEAD_BYTES + key.len() + value.len();
-                page.entries.push(TableEntry { key: TableKey { key, version }, value });
+                let entry = TableEntry { key: TableKey { key, version }, value };
+                bytes += entry_bytes(&entry);
+                page.entries.push(entry);
             }
             next = scanned.next;
         }
@@ -159,7 +160,8 @@ impl<'a> TableRead<'a> {
         }
     }
 
-    /// The latest entry of each key changed at or after `position`, in version order.
+    /// The latest entry of each key changed at or after `position`, in version order. A key that is updated meanwhile
+    /// is there too, and may come twice.
     ///
     /// # Errors
     /// [`TableReadError::Illegal`] for a position outside the table, `Unsupported` for a fixed-length table.
@@ -175,23 +177,26 @@ impl<'a> TableRead<'a> {
             .filter(|position| *position <= length)
             .ok_or(TableReadError::Illegal("position is outside the table"))?;
         let count = usize::try_from(count).unwrap_or(1).max(1);
-        let end = key::table_version(self.view.id, length);
+        // The versions of a key only rise, so a scan without an end meets each key, wherever it moves meanwhile.
+        let end = key::all_of_segment(key::Kind::TableVersion, self.view.id).end;
         let mut next = Some(key::table_version(self.view.id, position));
         let mut page = TablePage { position: length, ..TablePage::default() };
-        let mut bytes = 0;
+        let (mut bytes, mut seen_upto) = (0, position);
         while let Some(start) = next {
             if page.entries.len() >= count || bytes >= TABLE_PAGE_BYTES {
-                page.position = page.entries.last().map_or(length, end_of);
+                page.position = seen_upto.min(length);
                 return Ok(page);
             }
             let limit = count - page.entries.len();
             let scanned = self.index.scan(start..end.clone(), limit, TABLE_PAGE_BYTES).await?;
             for (version_key, key) in scanned.rows {
                 let version = version_of(&version_key).ok_or(TableReadError::Row(self.view.id))?;
-                if let Some(entry) = self.entry_at(key, version).await? {
-                    bytes += TABLE_ENTRY_OVERHEAD_BYTES + entry.key.key.len() + entry.value.len();
-                    page.entries.push(entry);
-                }
+                // A key without an entry was removed meanwhile.
+                let Some(entry) = self.entry(key).await? else { continue };
+                let moved_on = u64::try_from(entry.key.version) != Ok(version);
+                seen_upto = version + if moved_on { 1 } else { entry_bytes(&entry) as u64 };
+                bytes += entry_bytes(&entry);
+                page.entries.push(entry);
             }
             next = scanned.next;
         }
@@ -199,23 +204,23 @@ impl<'a> TableRead<'a> {
         Ok(page)
     }
 
-    /// The entry of `key` if that is still its version; a later version is found later, or by the next delta.
-    async fn entry_at(&self, key: Bytes, version: i64) -> Result<Option<TableEntry>, TableReadError> {
+    /// The present entry of `key`. It must not be dropped for having a later version than the row that led to it: a
+    /// page without entries tells the client that nothing has changed.
+    async fn entry(&self, key: Bytes) -> Result<Option<TableEntry>, TableReadError> {
         let Some(row) = self.index.get(&key::table_key(self.view.id, &key)).await? else { return Ok(None) };
-        let (present, value) = decode_row(row).ok_or(TableReadError::Row(self.view.id))?;
-        Ok((present == version).then_some(TableEntry { key: TableKey { key, version }, value }))
+        let (version, value) = decode_row(row).ok_or(TableReadError::Row(self.view.id))?;
+        Ok(Some(TableEntry { key: TableKey { key, version }, value }))
     }
 }
 
-fn version_of(version_key: &[u8]) -> Option<i64> {
+fn version_of(version_key: &[u8]) -> Option<u64> {
     let (_, version) = key::parse_of_segment(key::Kind::TableVersion, version_key)?;
-    Some(i64::from_be_bytes(version.try_into().ok()?))
+    Some(u64::from_be_bytes(version.try_into().ok()?))
 }
 
-/// Where the entry ends in its table's address space.
-fn end_of(entry: &TableEntry) -> u64 {
-    let start = u64::try_from(entry.key.version).unwrap_or(0);
-    start + (TABLE_ENTRY_OVERHEAD_BYTES + entry.key.key.len() + entry.value.len()) as u64
+/// How much of its table's address space the entry takes.
+fn entry_bytes(entry: &TableEntry) -> usize {
+    TABLE_ENTRY_OVERHEAD_BYTES + entry.key.key.len() + entry.value.len()
 }
 
 /// The smallest key behind `key`.
@@ -225,3 +230,6 @@ fn after(key: &Bytes) -> Bytes {
     next.put_u8(0);
     next.freeze()
 }
+
+#[cfg(test)]
+mod tests;
