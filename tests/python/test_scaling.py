@@ -13,6 +13,18 @@ KEYS = 50
 PHASES = 3
 
 
+class Share(list):
+    """What one reader found; `together` has what all found in the order of arrival, since keys move between readers."""
+
+    def __init__(self, together):
+        super().__init__()
+        self._together = together
+
+    def extend(self, events):
+        super().extend(events)
+        self._together.extend(events)
+
+
 class Writer:
     """The process of writer.py."""
 
@@ -51,10 +63,11 @@ class Writer:
 
 
 async def write_read_and_scale(uri, manager, controller, scope, stream, quota):
-    """Two readers follow a writer over a split and a merge; returns what they read and how much was written."""
+    """Two readers follow a writer over a split and a merge; returns what they read in order, and the number written."""
     group = manager.create_reader_group("group", scope, stream)
     readers = [group.create_reader(f"reader-{number}") for number in (1, 2)]
-    found = [], []  # by each reader
+    together = []
+    found = Share(together), Share(together)
     written = None
 
     def all_read():
@@ -77,7 +90,7 @@ async def write_read_and_scale(uri, manager, controller, scope, stream, quota):
     for reader, events in zip(readers, found):
         await drain(reader, events)
         reader.reader_offline()
-    return found[0] + found[1], written
+    return together, written
 
 
 def test_each_event_once_and_in_order_over_split_and_merge(uri, manager, controller, scope):

@@ -4,14 +4,14 @@
 
 use std::env;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pravega_client::event::reader::EventReader;
 use pravega_client::event::writer::EventWriter;
 use tokio::sync::watch;
 
-use crate::world::{assert_once_and_in_order, drain, in_time, next_events, read, write_numbered, World};
+use crate::world::{assert_once_and_in_order, drain, in_time, read, take_events, write_numbered, World};
 
 const KEYS: usize = 50;
 const PHASES: usize = 3;
@@ -44,6 +44,8 @@ async fn write(
 /// What the two readers have read, and how much there will be in the end.
 struct Progress {
     seen: [AtomicUsize; 2],
+    /// Of both, in the order of arrival: a key may move from one reader to the other and back.
+    events: Mutex<Vec<Vec<u8>>>,
     total: AtomicUsize,
 }
 
@@ -65,16 +67,17 @@ impl Progress {
 }
 
 /// Reads until both readers together have everything.
-async fn follow(mut reader: EventReader, progress: Arc<Progress>, index: usize) -> Vec<Vec<u8>> {
-    let mut events = Vec::new();
+async fn follow(mut reader: EventReader, progress: Arc<Progress>, index: usize) {
     while !progress.complete() {
-        let found = next_events(&mut reader).await;
-        progress.seen[index].fetch_add(found.len(), Ordering::SeqCst);
-        events.extend(found);
+        take_events(&mut reader, |found| {
+            progress.seen[index].fetch_add(found.len(), Ordering::SeqCst);
+            progress.events.lock().unwrap().extend(found);
+        })
+        .await;
     }
-    events.extend(drain(&mut reader).await);
+    let rest = drain(&mut reader).await;
+    progress.events.lock().unwrap().extend(rest);
     reader.reader_offline().await.unwrap();
-    events
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -84,6 +87,7 @@ async fn each_event_once_and_in_order_over_split_and_merge() {
     let stream = world.stream("large", 4).await;
     let progress = Arc::new(Progress {
         seen: Default::default(),
+        events: Mutex::default(),
         total: AtomicUsize::new(UNKNOWN),
     });
     let group = world
@@ -116,12 +120,11 @@ async fn each_event_once_and_in_order_over_split_and_merge() {
     world.seal(&stream).await;
     progress.total.store(written, Ordering::SeqCst);
 
-    let mut events = Vec::new();
     for reader in readers {
-        events.extend(reader.await.unwrap());
+        reader.await.unwrap();
     }
     assert!(written >= count);
-    assert_once_and_in_order(&events, KEYS, written);
+    assert_once_and_in_order(&progress.events.lock().unwrap(), KEYS, written);
 }
 
 #[tokio::test(flavor = "multi_thread")]

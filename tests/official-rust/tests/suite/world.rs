@@ -126,13 +126,18 @@ pub async fn in_time<T>(what: impl Debug, deed: impl Future<Output = T>) -> T {
     timeout(STUCK, deed).await.unwrap_or_else(|_| panic!("stuck: {what:?}"))
 }
 
+/// Gives the events of the next slice, which may be none, to `take` before another reader can get what follows them.
+pub async fn take_events(reader: &mut EventReader, take: impl FnOnce(Vec<Vec<u8>>)) {
+    if let Some(mut slice) = in_time("read", reader.acquire_segment()).await.unwrap() {
+        take(slice.by_ref().map(|event| event.value).collect());
+        reader.release_segment(slice).await.unwrap();
+    }
+}
+
 /// The events of the next slice, which may be none.
 pub async fn next_events(reader: &mut EventReader) -> Vec<Vec<u8>> {
     let mut events = Vec::new();
-    if let Some(mut slice) = in_time("read", reader.acquire_segment()).await.unwrap() {
-        events.extend(slice.by_ref().map(|event| event.value));
-        reader.release_segment(slice).await.unwrap();
-    }
+    take_events(reader, |found| events = found).await;
     events
 }
 

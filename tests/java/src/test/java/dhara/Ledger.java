@@ -44,16 +44,23 @@ final class Ledger {
         return drain(reader, World.STUCK_SECONDS);
     }
 
-    /** Reads a bounded or sealed stream to its end. */
     static List<String> drain(EventStreamReader<String> reader, long seconds) {
         List<String> events = new ArrayList<>();
+        drain(reader, seconds, events);
+        return events;
+    }
+
+    /** Reads a bounded or sealed stream to its end, to a list that others may fill as well; returns its own number. */
+    static int drain(EventStreamReader<String> reader, long seconds, List<String> events) {
+        int count = 0;
         long deadline = System.nanoTime() + seconds * 1_000_000_000L;
         while (true) {
             EventRead<String> read = reader.readNextEvent(2000);
             if (read.getEvent() != null) {
                 events.add(read.getEvent());
+                count++;
             } else if (read.isReadCompleted()) {
-                return events;
+                return count;
             }
             assertTrue(System.nanoTime() < deadline, () -> "no end after " + events.size() + " events");
         }
