@@ -6,9 +6,10 @@
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::mmap::FileMap;
 
@@ -91,6 +92,15 @@ pub trait DiskFile: Debug + Send + Sync {
     /// Whatever the disk answers; any part of the bytes may have been written.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
 
+    /// Writes `len` zeros at `at`; durable after [`DiskFile::sync_data`]. Meant for much that nobody reads soon: where the
+    /// system allows it, the bytes do not pass through its cache.
+    ///
+    /// # Errors
+    /// As [`DiskFile::write_at`].
+    fn fill_zeros(&self, len: usize, at: u64) -> io::Result<()> {
+        self.write_at(&vec![0; len], at)
+    }
+
     /// Makes bytes and length durable. After an error what was not durable must be taken for lost: never retry.
     ///
     /// # Errors
@@ -149,7 +159,25 @@ impl RealDisk {
 }
 
 #[derive(Debug)]
-struct RealFile(File);
+struct RealFile {
+    file: File,
+    /// The same file past the system's cache, from the first time that is wanted; `None` where it cannot be had.
+    direct: OnceLock<Option<File>>,
+}
+
+/// Alignment that writes past the cache need, in memory and in the file.
+const DIRECT_BYTES: usize = 4096;
+
+impl RealFile {
+    #[allow(clippy::disallowed_methods, reason = "the one place that opens files")]
+    fn direct(&self) -> Option<&File> {
+        let open = || {
+            let same = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(same).ok()
+        };
+        self.direct.get_or_init(open).as_ref()
+    }
+}
 
 #[derive(Debug)]
 struct RealLock {
@@ -170,7 +198,7 @@ impl Disk for RealDisk {
             .write(mode != OpenMode::Read)
             .create_new(mode == OpenMode::CreateNew)
             .open(path)?;
-        Ok(Arc::new(RealFile(file)))
+        Ok(Arc::new(RealFile { file, direct: OnceLock::new() }))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -214,38 +242,52 @@ impl Disk for RealDisk {
 
 impl DiskFile for RealFile {
     fn read_exact_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
-        self.0.read_exact_at(into, at)
+        self.file.read_exact_at(into, at)
     }
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        self.0.write_all_at(bytes, at)
+        self.file.write_all_at(bytes, at)
+    }
+
+    fn fill_zeros(&self, len: usize, at: u64) -> io::Result<()> {
+        let zeros = vec![0; len + DIRECT_BYTES];
+        let first = zeros.as_ptr().align_offset(DIRECT_BYTES);
+        let zeros = &zeros[first..first + len];
+        let aligned = len.is_multiple_of(DIRECT_BYTES) && at.is_multiple_of(DIRECT_BYTES as u64);
+        match self.direct().filter(|_| aligned).map(|direct| direct.write_all_at(zeros, at)) {
+            Some(Err(error)) if error.kind() == io::ErrorKind::InvalidInput => {
+                self.file.write_all_at(zeros, at)
+            }
+            Some(written) => written,
+            None => self.file.write_all_at(zeros, at),
+        }
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
     fn sync_all(&self) -> io::Result<()> {
-        self.0.sync_all()
+        self.file.sync_all()
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {
         if self.len()? >= len {
             return Ok(());
         }
-        crate::mmap::allocate(&self.0, len)
+        crate::mmap::allocate(&self.file, len)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.file.set_len(len)
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn map_sealed(&self, len: u64) -> io::Result<FileMap> {
-        FileMap::of_sealed(&self.0, len)
+        FileMap::of_sealed(&self.file, len)
     }
 }
 
@@ -273,6 +315,14 @@ mod tests {
         let mut read = [0; 5];
         file.read_exact_at(&mut read, 4094).unwrap();
         assert_eq!(&read, b"hello");
+        file.fill_zeros(4096, 4096).unwrap();
+        file.read_exact_at(&mut read, 4094).unwrap();
+        assert_eq!(&read, b"he\0\0\0", "whole blocks");
+        file.fill_zeros(1, 4094).unwrap();
+        file.read_exact_at(&mut read, 4094).unwrap();
+        assert_eq!(&read, b"\0e\0\0\0", "a part of one");
+        file.write_at(b"hello", 4094).unwrap();
+        file.sync_data().unwrap();
         let beyond = file.read_exact_at(&mut read, 8190).unwrap_err();
         assert_eq!(beyond.kind(), io::ErrorKind::UnexpectedEof);
 

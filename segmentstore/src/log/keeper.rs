@@ -209,7 +209,6 @@ impl Keeper {
 
     /// Writes zeros over the whole file, with a sync after each `per_sync` pieces; false if the log closed meanwhile.
     fn fill(&self, file: &dyn DiskFile, len: u64, per_sync: u64) -> std::io::Result<bool> {
-        let zeros = vec![0; ZERO_BYTES];
         let step = u64::try_from(ZERO_BYTES).unwrap_or(u64::MAX);
         for piece in 0..len.div_ceil(step) {
             if self.state.lock().closing {
@@ -217,7 +216,7 @@ impl Keeper {
             }
             let at = piece * step;
             let bytes = usize::try_from((len - at).min(step)).unwrap_or(ZERO_BYTES);
-            file.write_at(&zeros[..bytes], at)?;
+            file.fill_zeros(bytes, at)?;
             if piece % per_sync == per_sync - 1 {
                 file.sync_data()?;
             }
