@@ -99,7 +99,11 @@ impl Committer {
         let len = config.first_file_bytes.max(FIRST_FRAME_AT + floors + again + kept);
         let fresh = fresh_path(&config.dir, "next");
         let (file, fresh, len) = match create(&seams, &fresh, len) {
-            Ok(file) => (file, fresh, len),
+            Ok(file) => {
+                // Space that is only reserved would be made usable by each sync of a frame, at twice the price.
+                fill(&*file, len).map_err(|source| LogError::io("fill", &fresh, source))?;
+                (file, fresh, len)
+            }
             // A full disk must not keep the log closed: what frees space goes through it.
             Err(LogError::Full) => {
                 let spare = keeper.take_ready().filter(|spare| spare.len >= len).ok_or(LogError::Full)?;
@@ -359,6 +363,20 @@ impl Frame {
         self.bytes.resize(usize::try_from(header.bytes()).unwrap_or(usize::MAX), 0);
         (Bytes::from(self.bytes), crc)
     }
+}
+
+/// Bytes of zeros written at a time.
+const FILL_BYTES: u64 = 4 << 20;
+
+/// Writes zeros over a whole file; durable with its next sync.
+fn fill(file: &dyn DiskFile, len: u64) -> std::io::Result<()> {
+    let mut at = 0;
+    while at < len {
+        let piece = FILL_BYTES.min(len - at);
+        file.fill_zeros(usize::try_from(piece).unwrap_or(usize::MAX), at)?;
+        at += piece;
+    }
+    Ok(())
 }
 
 /// Makes a file of `len` reserved bytes in place of whatever has that name.

@@ -45,7 +45,7 @@ pub struct LogConfig {
     pub containers: u16,
     /// Bytes of a file; a multiple of 4 KiB below 4 GiB.
     pub file_bytes: u64,
-    /// Bytes of the first file of each epoch, which is not zero-filled, so that start-up is instant.
+    /// Bytes of the first file of each epoch, small since it is zero-filled before the log opens.
     pub first_file_bytes: u64,
     /// Bytes that all files together may have.
     pub budget_bytes: u64,
