@@ -167,7 +167,7 @@ impl SegmentStore {
             .await
             .map_err(|source| StartError::Listen { address: config.listen, source })?;
         let storage = StorageRuntime::start().map_err(StartError::Runtime)?;
-        let opened = open_when_free(config, &seams, &storage.handle).await?;
+        let opened = open_when_free(config, &seams).await?;
         let stop = CancellationToken::new();
         let opener = Arc::new(Opener {
             log: Arc::clone(&opened.log),
@@ -272,14 +272,10 @@ struct OpenedFolder {
 }
 
 /// Opens the folder; an owner that was killed a moment ago gets the time to be gone.
-async fn open_when_free(
-    config: &StoreConfig,
-    seams: &Seams,
-    storage: &Handle,
-) -> Result<OpenedFolder, StartError> {
+async fn open_when_free(config: &StoreConfig, seams: &Seams) -> Result<OpenedFolder, StartError> {
     let deadline = tokio::time::Instant::now() + LOCK_PATIENCE;
     loop {
-        match open_folder(config, seams, storage).await {
+        match open_folder(config, seams).await {
             Err(StartError::Log(LogError::Locked { .. })) if tokio::time::Instant::now() < deadline => {
                 tokio::time::sleep(LOCK_RETRY).await;
             }
@@ -288,13 +284,10 @@ async fn open_when_free(
     }
 }
 
-async fn open_folder(
-    config: &StoreConfig,
-    seams: &Seams,
-    storage: &Handle,
-) -> Result<OpenedFolder, StartError> {
+/// Reads the log on a thread that may block; clients wait for it, so it does not stand behind as storage threads do.
+async fn open_folder(config: &StoreConfig, seams: &Seams) -> Result<OpenedFolder, StartError> {
     let (config, seams) = (config.clone(), seams.clone());
-    let opening = storage.spawn_blocking(move || {
+    let opening = tokio::task::spawn_blocking(move || {
         let folder = |source| StartError::Folder { path: config.data.clone(), source };
         seams.disk.create_dir_all(&config.data).map_err(folder)?;
         let log_config = LogConfig {
