@@ -37,6 +37,36 @@ number! {
     SegmentId(u64)
 }
 
+/// An object of a container: the epoch that wrote it, and its number among that epoch's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId {
+    /// The container epoch.
+    pub epoch: u32,
+    /// Counts the objects of the epoch, from 0.
+    pub counter: u32,
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}-{:08x}", self.epoch, self.counter)
+    }
+}
+
+/// A range of bytes in an object, as it was stored: whole blocks, the last of which may be short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Stored {
+    /// The object.
+    pub object: ObjectId,
+    /// Where its first byte lies in the object.
+    pub at: u32,
+    /// How many bytes, > 0.
+    pub length: u32,
+    /// Number of its first block among those of the object.
+    pub first_block: u32,
+    /// CRC-32 of the block if it is the only one; else the object's footer has them, and this is 0.
+    pub crc: u32,
+}
+
 impl SequenceNumber {
     /// The sequence number that follows this one.
     #[must_use]
