@@ -1,7 +1,8 @@
 //! The segment store: mapped log, segment state, index, tiering and its TCP server.
 //!
 //! [`store`] opens everything and keeps it open. Bytes come in through [`server`], are judged and numbered by their
-//! [`container`], made durable by the [`log`], found again through the [`index`], and shown to readers by [`read`].
+//! [`container`], made durable by the [`log`], found again through the [`index`], and shown to readers by [`read`];
+//! the [`tier`] keeps them for good, in an object store.
 
 pub mod container;
 pub mod index;
@@ -11,4 +12,5 @@ pub mod read;
 pub mod server;
 pub mod state;
 pub mod store;
+pub mod tier;
 pub mod types;

@@ -33,7 +33,7 @@ pub use memory::{MemoryDisk, MemoryRows, WriteFault};
 pub use overlay::Row;
 pub use rows::{Change, Limits, Page, Rows, RowsError};
 pub use slate::{SlateOptions, open_slate};
-pub use store::{local_store, probe_update};
+pub use store::probe_update;
 
 use crate::types::SequenceNumber;
 use overlay::{Overlay, Slice};

@@ -24,16 +24,6 @@ use tokio_util::sync::CancellationToken;
 /// Name that errors of this store carry.
 const STORE_NAME: &str = "guarded";
 
-/// Opens a folder as an object store whose answered writes survive a loss of power.
-///
-/// # Errors
-/// What the file system says if `folder` does not exist or is not a folder.
-pub fn local_store(folder: &std::path::Path) -> object_store::Result<Arc<dyn ObjectStore>> {
-    let store = object_store::local::LocalFileSystem::new_with_prefix(folder)?;
-    // Off by default, and acked data would vanish with the page cache.
-    Ok(Arc::new(store.with_fsync(true)))
-}
-
 /// Asks a store whether it replaces an object only if it is still the one last read (`PutMode::Update`).
 ///
 /// Leaves nothing behind below `prefix`. A store that answers, but replaces in spite of a wrong tag, counts as one

@@ -8,9 +8,10 @@ mod identity;
 pub use identity::IdentityError;
 
 use crate::container::{ContainerHandle, ContainerParts, Failure, OpenError, open};
-use crate::index::{Index, IndexError, RowsError, SharedCache, SlateOptions, local_store, open_slate};
+use crate::index::{Index, IndexError, RowsError, SharedCache, SlateOptions, open_slate};
 use crate::log::{LocalLog, Log, LogConfig, LogError, Pace};
 use crate::server::{Containers, Server, ServerConfig};
+use crate::tier::local_store;
 use crate::types::ContainerId;
 use dhara_stdx::clock::Clock;
 use dhara_stdx::disk::Disk;

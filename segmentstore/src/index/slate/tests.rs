@@ -1,9 +1,9 @@
+use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 
 use super::*;
-use crate::index::local_store;
 use crate::index::store::tests::FaultStore;
 
 /// What `settings(false)` is, field by field: where this list and the engine's own defaults part is a decision.
@@ -108,7 +108,7 @@ const PAGE: Limits = Limits { rows: 1_000, bytes: MIB };
 async fn each_store(law: impl AsyncFn(Arc<dyn ObjectStore>)) {
     law(Arc::new(InMemory::new())).await;
     let folder = tempfile::tempdir().unwrap();
-    law(local_store(folder.path()).unwrap()).await;
+    law(Arc::new(LocalFileSystem::new_with_prefix(folder.path()).unwrap())).await;
 }
 
 #[tokio::test]

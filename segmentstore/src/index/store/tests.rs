@@ -1,3 +1,4 @@
+use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use parking_lot::Mutex;
 use std::future::pending;
@@ -177,7 +178,7 @@ async fn answers_pass_through() {
 #[tokio::test]
 async fn probe_tells_stores_apart_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let local = local_store(folder.path()).unwrap();
+    let local = Arc::new(LocalFileSystem::new_with_prefix(folder.path()).unwrap());
     let careless = Arc::new(FaultStore { ignores_tags: true, ..FaultStore::default() });
     let stores: [(Arc<dyn ObjectStore>, bool); 3] =
         [(local, false), (Arc::new(InMemory::new()), true), (careless, false)];
