@@ -6,6 +6,7 @@
 use crate::cli::CliError;
 use crate::config::Config;
 use dhara_controller::{ControllerConfig, ControllerHandle, HostPort, StartError};
+use dhara_segmentstore::container::Rules;
 use dhara_segmentstore::store::{Seams, SegmentStore, StoreConfig};
 use dhara_stdx::clock::SystemClock;
 use dhara_stdx::disk::RealDisk;
@@ -130,6 +131,7 @@ fn store_config(config: &Config) -> StoreConfig {
         listen: config.listen_store,
         containers: config.containers,
         log_budget_bytes: config.log_budget.bytes(),
+        rules: Rules::default(),
         index_cache_bytes: INDEX_CACHE_BYTES,
         connections_max: connections_max(std::fs::read_to_string("/proc/self/limits").ok().as_deref()),
     }

@@ -13,6 +13,8 @@ use tokio::time::Instant;
 const FLUSH_BYTES: usize = 16 * 1024 * 1024;
 /// Or at this many rows.
 const FLUSH_ROWS: usize = 50_000;
+/// Or at this many bytes of log, which bounds what recovery reads.
+const FLUSH_LOG_BYTES: usize = 256 * 1024 * 1024;
 /// Or this long after the first change.
 const FLUSH_AGE: Duration = Duration::from_mins(1);
 /// Or when the log holds this share of its budget, so that the floor can rise.
@@ -26,6 +28,8 @@ pub(super) struct Flush {
     pub(super) in_flight: bool,
     pub(super) dirty_since: Option<Instant>,
     pub(super) overlay_bytes: usize,
+    /// Bytes handed to the log since the last flush began.
+    pub(super) logged_bytes: usize,
     /// Doomed segments may have rows left.
     pub(super) sweep_due: bool,
     pub(super) sweeping: bool,
@@ -52,6 +56,7 @@ impl Task {
         let pinned = room.budget_bytes - room.admissible_bytes.min(room.budget_bytes);
         let due = dirty.bytes >= FLUSH_BYTES
             || dirty.rows >= FLUSH_ROWS
+            || self.flush.logged_bytes >= FLUSH_LOG_BYTES
             || now.duration_since(since) >= FLUSH_AGE
             || pinned > room.budget_bytes / FLUSH_LOG_SHARE;
         if due {
@@ -59,7 +64,7 @@ impl Task {
         }
     }
 
-    fn start_flush(&mut self) {
+    pub(super) fn start_flush(&mut self) {
         let as_of = self.state.applied_upto();
         if self.flush.in_flight || as_of <= self.index.applied() {
             return;
@@ -70,6 +75,7 @@ impl Task {
         };
         self.flush.in_flight = true;
         self.flush.dirty_since = None;
+        self.flush.logged_bytes = 0;
         let (index, events) = (self.index.clone(), self.event_sender.clone());
         drop(self.storage.spawn(async move {
             let flushed = index.flush(frozen).await;
@@ -78,12 +84,17 @@ impl Task {
     }
 
     pub(super) fn flushed(&mut self, flushed: Result<SequenceNumber, IndexError>) -> Result<(), Failure> {
-        let upto = flushed.map_err(|source| Failure::Index { container: self.id, source })?;
+        flushed.map_err(|source| Failure::Index { container: self.id, source })?;
         self.flush.in_flight = false;
-        if let Some(mark) = self.publisher.marks.floor(upto) {
+        self.raise_floor();
+        Ok(())
+    }
+
+    /// Tells the log what this container still needs of it.
+    pub(super) fn raise_floor(&mut self) {
+        if let Some(mark) = self.publisher.marks.floor(self.index.applied()) {
             self.writer.set_floor(Floor { address: mark.address, sequence: mark.sequence });
         }
-        Ok(())
     }
 
     /// Flushes everything applied; used when the container stops.
@@ -110,6 +121,6 @@ pub(super) async fn load_row(index: &Index, number: u64, key: RowKey) -> Event {
     let generation = index.generation();
     match tokio::time::timeout(LOAD_TIMEOUT, load(index, &key)).await {
         Ok(Ok(Some(value))) => Event::Loaded { number, key, value, generation },
-        Ok(Ok(None) | Err(_)) | Err(_) => Event::LoadFailed,
+        Ok(Ok(None) | Err(_)) | Err(_) => Event::LoadFailed { number },
     }
 }

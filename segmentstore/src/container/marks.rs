@@ -3,6 +3,7 @@
 //! The log's addresses are cut into buckets. For each the first batch that begins in it is kept, and how many live
 //! pieces lie in it. The floor is the start of a batch, so that recovery meets whole batches only.
 
+use crate::state::Piece;
 use crate::types::{LogAddress, SequenceNumber};
 use std::collections::BTreeMap;
 
@@ -45,6 +46,20 @@ impl Marks {
         *count -= 1;
         if *count == 0 {
             self.pieces.remove(&bucket);
+        }
+    }
+
+    /// Adds a piece, if it lies in the log.
+    pub(crate) fn note(&mut self, piece: &Piece) {
+        if let Some(address) = piece.address() {
+            self.add(address);
+        }
+    }
+
+    /// Removes a piece, if it lies in the log.
+    pub(crate) fn forget(&mut self, piece: &Piece) {
+        if let Some(address) = piece.address() {
+            self.remove(address);
         }
     }
 

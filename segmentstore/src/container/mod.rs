@@ -4,6 +4,7 @@
 //! batches of records to the log, applies what became durable, publishes it and only then answers. Others hold a
 //! [`ContainerHandle`]. A failure anywhere ends the whole container; the truth is read again from the log.
 
+mod backlog;
 mod flush;
 mod marks;
 mod park;
@@ -12,14 +13,17 @@ mod recover;
 mod rows;
 mod sweep;
 mod task;
+mod tiering;
 
+pub use backlog::Rules;
 pub use recover::{ContainerParts, OpenError, open};
 pub use task::Failure;
+pub use tiering::Tier;
 
 use crate::index::Index;
 use crate::log::Log;
 use crate::operation::Operation;
-use crate::read::Views;
+use crate::read::{ColdReader, Views};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -33,6 +37,7 @@ pub struct ContainerHandle {
     views: Arc<Views>,
     index: Index,
     log: Arc<dyn Log>,
+    cold: ColdReader,
 }
 
 /// The container ended; its clients reconnect and try again.
@@ -66,6 +71,11 @@ impl ContainerHandle {
     /// The log, for reads of bytes that lie there.
     pub fn log(&self) -> &dyn Log {
         &*self.log
+    }
+
+    /// Reads what lies in objects.
+    pub fn cold(&self) -> &ColdReader {
+        &self.cold
     }
 
     /// Whether the container has ended.

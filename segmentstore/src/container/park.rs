@@ -37,6 +37,8 @@ pub(super) struct Parked {
     loading: usize,
     /// Its connection ended: it must open no session.
     pub(super) abandoned: bool,
+    /// A row that it needs cannot be had.
+    pub(super) failed: bool,
 }
 
 #[derive(Default)]
@@ -89,7 +91,7 @@ impl Park {
         if let Waiter::Call(Request::SetupAppend { session, .. }, _) = &waiter {
             self.pending.insert(*session, names[0].clone());
         }
-        let parked = Parked { waiter, names, pinned: Vec::new(), loading, abandoned: false };
+        let parked = Parked { waiter, names, pinned: Vec::new(), loading, abandoned: false, failed: false };
         self.waiting.insert(number, parked);
         number
     }
@@ -99,6 +101,13 @@ impl Park {
         if let Some(parked) = self.waiting.get_mut(&number) {
             parked.pinned.push(key);
             parked.loading -= 1;
+        }
+    }
+
+    /// A row of operation `number` cannot be had: it is refused once it stands first.
+    pub(super) fn fail(&mut self, number: u64) {
+        if let Some(parked) = self.waiting.get_mut(&number) {
+            parked.failed = true;
         }
     }
 
@@ -112,7 +121,7 @@ impl Park {
     /// Whether operation `number` stands first in all its lines and has its rows.
     pub(super) fn ready(&self, number: u64) -> bool {
         self.waiting.get(&number).is_some_and(|parked| {
-            parked.loading == 0
+            (parked.loading == 0 || parked.failed)
                 && parked.names.iter().all(|name| {
                     self.lines.get(name).and_then(VecDeque::front).is_some_and(|first| *first == number)
                 })

@@ -1,7 +1,9 @@
 //! Carrying out the effects of applied records on the views that readers see.
 
+use super::backlog::Backlog;
 use super::marks::Marks;
 use crate::log::RECORD_HEADER_BYTES;
+use crate::operation::Extent;
 use crate::read::{View, Views};
 use crate::state::{Added, AppendPlace, Effect, Segment, State};
 use crate::types::{LogAddress, SegmentId};
@@ -13,6 +15,8 @@ pub(super) struct Publisher {
     views: Arc<Views>,
     by_id: BTreeMap<SegmentId, Arc<View>>,
     pub(super) marks: Marks,
+    /// What is not in objects yet.
+    pub(super) backlog: Backlog,
     touched: Vec<SegmentId>,
 }
 
@@ -25,7 +29,8 @@ pub(super) struct RecordPlace {
 
 impl Publisher {
     pub(super) fn new(views: Arc<Views>) -> Self {
-        Self { views, by_id: BTreeMap::new(), marks: Marks::default(), touched: Vec::new() }
+        let (marks, backlog) = (Marks::default(), Backlog::default());
+        Self { views, by_id: BTreeMap::new(), marks, backlog, touched: Vec::new() }
     }
 
     pub(super) fn view(&self, id: SegmentId) -> Option<&Arc<View>> {
@@ -50,6 +55,7 @@ impl Publisher {
                 }
                 Effect::Moved { target, source, offset } => self.adopt(target, source, offset),
                 Effect::Changed(id) => self.change(state, id),
+                Effect::Stored(extent) => self.store(&extent),
                 Effect::Ended(id) => self.end(id),
             }
         }
@@ -75,6 +81,7 @@ impl Publisher {
             }
             None => return,
         }
+        self.backlog.grow(*id, length);
         self.touch(*id);
     }
 
@@ -87,10 +94,12 @@ impl Publisher {
             core.exists = false;
             std::mem::take(pieces)
         });
+        let placed = moved.placed();
         target_view.publish(|core, pieces| {
             pieces.adopt(moved, offset);
             core.length = pieces.end().max(core.length);
         });
+        self.backlog.adopt(target, source, placed);
         self.touch(target);
     }
 
@@ -98,11 +107,29 @@ impl Publisher {
         let (Some(view), Some(segment)) = (self.by_id.get(&id), state.segment(id)) else { return };
         let applied = segment.applied;
         let marks = &mut self.marks;
-        view.publish(|core, pieces| {
+        let placed = view.publish(|core, pieces| {
             *core = applied;
-            pieces.truncate(applied.start, |piece| marks.remove(piece.address()));
+            pieces.truncate(applied.start, |piece| marks.forget(&piece));
+            pieces.placed()
         });
+        self.backlog.set(id, placed);
         self.touch(id);
+    }
+
+    /// Shows a range in its object from now on.
+    fn store(&mut self, extent: &Extent) {
+        let Some(view) = self.by_id.get(&extent.segment) else { return };
+        let marks = &mut self.marks;
+        let placed = view.publish(|core, pieces| {
+            let mut kept = Vec::new();
+            pieces.replace(extent.piece(), |piece| marks.forget(&piece), |part| kept.push(part));
+            for part in &kept {
+                marks.note(part);
+            }
+            pieces.truncate(core.start, |piece| marks.forget(&piece));
+            pieces.placed()
+        });
+        self.backlog.set(extent.segment, placed);
     }
 
     fn end(&mut self, id: SegmentId) {
@@ -111,8 +138,9 @@ impl Publisher {
         let marks = &mut self.marks;
         view.publish(|core, pieces| {
             core.exists = false;
-            pieces.truncate(u64::MAX, |piece| marks.remove(piece.address()));
+            pieces.truncate(u64::MAX, |piece| marks.forget(&piece));
         });
+        self.backlog.set(id, 0);
         view.wake();
     }
 

@@ -7,13 +7,17 @@ use super::flush::Flush;
 use super::publish::Publisher;
 use super::rows::index_rows;
 use super::task::{Failure, Task, Work};
+use super::tiering::{Tier, Tiering};
 use super::{ContainerHandle, INBOX_OPERATIONS_MAX};
 use crate::index::{Index, IndexError, key};
 use crate::log::{BatchBuilder, Log, LogError, LogReader, LogWriter, RECORD_HEADER_BYTES};
-use crate::operation::{Record, RecordError};
-use crate::read::Views;
-use crate::state::{AppendPlace, Effect, Pieces, RowError, Segment, State, Uncovered};
-use crate::types::{ContainerEpoch, ContainerId, LogAddress, SegmentId, SequenceNumber};
+use crate::operation::{Extent, Record, RecordError};
+use crate::read::{ColdReader, Pins, Views};
+use crate::state::{
+    AppendPlace, Effect, Pieces, RowError, Segment, State, Uncovered, decode_extent, decode_object,
+};
+use crate::types::{ContainerEpoch, ContainerId, LogAddress, ObjectId, SegmentId, SequenceNumber};
+use bytes::Bytes;
 use dhara_stdx::clock::Clock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,6 +42,8 @@ pub struct ContainerParts {
     pub log: Arc<dyn Log>,
     /// The index, opened.
     pub index: Index,
+    /// Long-term storage.
+    pub tier: Tier,
     /// Wall time.
     pub clock: Arc<dyn Clock>,
     /// Where work on the index's store runs.
@@ -110,6 +116,14 @@ pub enum OpenError {
         /// The last one that the log ever held; 0 for none.
         last: SequenceNumber,
     },
+    /// A row of an extent or an object is malformed.
+    #[error("row {key:02x?} of container {container} is malformed")]
+    Tier {
+        /// The container.
+        container: ContainerId,
+        /// The row's key.
+        key: Bytes,
+    },
     /// Bytes of a segment are nowhere, or twice.
     #[error("segment {name} of container {container}")]
     Coverage {
@@ -133,7 +147,7 @@ pub async fn open(
     parts: ContainerParts,
 ) -> Result<(ContainerHandle, JoinHandle<Result<(), Failure>>), OpenError> {
     let started = Instant::now();
-    let ContainerParts { id, log, index, clock, storage, stop } = parts;
+    let ContainerParts { id, log, index, tier, clock, storage, stop } = parts;
     let log_error = |source| OpenError::Log { container: id, source };
     let epoch = ContainerEpoch(index.epoch());
     let recovery = Recovery::begin(id, &index, epoch).await?;
@@ -144,7 +158,9 @@ pub async fn open(
     writer.begin(epoch).map_err(log_error)?;
     let (sender, inbox) = mpsc::channel(INBOX_OPERATIONS_MAX);
     let (event_sender, events) = mpsc::channel(EVENTS_MAX);
-    let handle = ContainerHandle { inbox: sender, views, index: index.clone(), log: Arc::clone(&log) };
+    let pins = Pins::default();
+    let cold = ColdReader::new(tier.objects.clone(), pins.clone());
+    let handle = ContainerHandle { inbox: sender, views, index: index.clone(), log: Arc::clone(&log), cold };
     let mut task = Task {
         id,
         state: recovery.state,
@@ -160,6 +176,7 @@ pub async fn open(
         events,
         event_sender,
         stop,
+        tiering: Tiering::new(tier, pins),
         flush: Flush { sweep_due: true, ..Flush::default() },
         work: Work::default(),
     };
@@ -191,6 +208,39 @@ async fn scan(
     }
 }
 
+/// Takes in a row of one of the kinds that a container keeps in memory.
+fn load_row(
+    container: ContainerId,
+    kind: key::Kind,
+    key: Bytes,
+    row: Bytes,
+    state: &mut State,
+) -> Result<(), OpenError> {
+    let malformed = |key| OpenError::Tier { container, key };
+    match kind {
+        key::Kind::Object => {
+            let object = key::parse_object(&key).and_then(|(epoch, counter)| {
+                Some(ObjectId { epoch: epoch.try_into().ok()?, counter: counter.try_into().ok()? })
+            });
+            match (object, decode_object(row)) {
+                (Some(id), Some(object)) => state.load_object(id, object),
+                _ => return Err(malformed(key)),
+            }
+        }
+        key::Kind::Extent => {
+            let parsed = key::parse_extent(&key).and_then(|(id, offset)| decode_extent(id, offset, row));
+            state.load_extent(&parsed.ok_or_else(|| malformed(key))?);
+        }
+        _ => {
+            let Some((id, _)) = key::parse_of_segment(key::Kind::Segment, &key) else { return Ok(()) };
+            let segment =
+                Segment::decode_row(id, row).map_err(|source| OpenError::Row { container, source })?;
+            state.load_segment(segment);
+        }
+    }
+    Ok(())
+}
+
 struct Recovery {
     container: ContainerId,
     state: State,
@@ -206,20 +256,19 @@ impl Recovery {
     async fn begin(container: ContainerId, index: &Index, epoch: ContainerEpoch) -> Result<Self, OpenError> {
         let flushed = index.applied();
         let mut state = State::new(epoch, flushed);
-        let all = key::all(key::Kind::Segment);
-        let mut next = Some(all.start);
-        while let Some(start) = next {
-            let page = index
-                .scan(start..all.end.clone(), PAGE_ROWS, PAGE_BYTES)
-                .await
-                .map_err(|source| OpenError::Index { container, source })?;
-            for (row_key, row) in page.rows {
-                let Some((id, _)) = key::parse_of_segment(key::Kind::Segment, &row_key) else { continue };
-                let segment =
-                    Segment::decode_row(id, row).map_err(|source| OpenError::Row { container, source })?;
-                state.load_segment(segment);
+        for kind in [key::Kind::Segment, key::Kind::Object, key::Kind::Extent] {
+            let all = key::all(kind);
+            let mut next = Some(all.start);
+            while let Some(start) = next {
+                let page = index
+                    .scan(start..all.end.clone(), PAGE_ROWS, PAGE_BYTES)
+                    .await
+                    .map_err(|source| OpenError::Index { container, source })?;
+                for (key, row) in page.rows {
+                    load_row(container, kind, key, row, &mut state)?;
+                }
+                next = page.next;
             }
-            next = page.next;
         }
         let (places, batches) = (BTreeMap::new(), Vec::new());
         Ok(Self { container, state, flushed, last: flushed, places, batches })
@@ -309,6 +358,8 @@ impl Recovery {
         for segment in self.state.segments() {
             let mut pieces = self.places.remove(&segment.id).unwrap_or_default();
             let core = segment.applied;
+            // What the log still holds of bytes that were stored is not needed.
+            pieces = pieces.with_extents(segment.extents().map(Extent::piece));
             pieces.truncate(core.start, |_| {});
             let length = if segment.kind.is_table() { core.start } else { core.length };
             pieces.prove(core.start, length).map_err(|source| OpenError::Coverage {
@@ -316,7 +367,8 @@ impl Recovery {
                 name: segment.name.clone(),
                 source,
             })?;
-            pieces.iter().for_each(|piece| publisher.marks.add(piece.address()));
+            pieces.iter().for_each(|piece| publisher.marks.note(piece));
+            publisher.backlog.set(segment.id, pieces.placed());
             publisher.create(&self.state, segment.id);
             if let Some(view) = publisher.view(segment.id) {
                 view.publish(|_, published| *published = pieces);

@@ -3,8 +3,8 @@
 use crate::index::{Index, IndexError, Peek, Row, key};
 use crate::operation::TableChange;
 use crate::read::{decode_row, encode_row};
-use crate::state::{Dirty, KeyVersion, RowChange, RowKey, Rows};
-use crate::types::SegmentId;
+use crate::state::{Dirty, KeyVersion, Object, RowChange, RowKey, Rows, encode_extent, encode_object};
+use crate::types::{ObjectId, SegmentId};
 use bytes::Bytes;
 use dhara_wire::codec::Uuid;
 use dhara_wire::limits::NULL_ATTRIBUTE_VALUE;
@@ -141,6 +141,11 @@ pub(super) fn index_rows(changes: Vec<RowChange>, loaded: &mut Loaded) -> Vec<Ro
                 loaded.correct(&RowKey::TableKey(segment, change.key.clone()), RowValue::Version(version));
                 table_rows(segment, change, by_version, &mut rows);
             }
+            RowChange::Extent(extent) => {
+                rows.push(Row::put(key::extent(extent.segment, extent.offset), encode_extent(&extent)));
+            }
+            RowChange::ExtentGone { segment, offset } => rows.push(Row::gone(key::extent(segment, offset))),
+            RowChange::Object { id, object } => rows.push(object_row(id, object)),
             RowChange::Ended { segment, rows: swept } => {
                 rows.push(Row::gone(key::segment(segment)));
                 if swept {
@@ -150,6 +155,14 @@ pub(super) fn index_rows(changes: Vec<RowChange>, loaded: &mut Loaded) -> Vec<Ro
         }
     }
     rows
+}
+
+fn object_row(id: ObjectId, object: Option<Object>) -> Row {
+    let key = key::object(id.epoch.into(), id.counter.into());
+    match object {
+        Some(object) => Row::put(key, encode_object(&object)),
+        None => Row::gone(key),
+    }
 }
 
 fn table_rows(segment: SegmentId, change: TableChange, by_version: bool, rows: &mut Vec<Row>) {

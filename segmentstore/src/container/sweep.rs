@@ -54,7 +54,7 @@ async fn find_rows(index: &Index) -> Result<Vec<Row>, IndexError> {
 }
 
 async fn rows_of(index: &Index, id: SegmentId, rows: &mut Vec<Row>) -> Result<(), IndexError> {
-    for kind in [key::Kind::Attribute, key::Kind::TableKey, key::Kind::TableVersion] {
+    for kind in [key::Kind::Attribute, key::Kind::TableKey, key::Kind::TableVersion, key::Kind::Extent] {
         let room = STEP_ROWS_MAX.saturating_sub(rows.len());
         if room == 0 {
             return Ok(());

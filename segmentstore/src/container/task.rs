@@ -7,6 +7,7 @@ use super::flush::Flush;
 use super::park::{Park, Waiter};
 use super::publish::{Publisher, RecordPlace};
 use super::rows::{Loaded, RowValue, Seen, index_rows, newest};
+use super::tiering::{Tiering, Uploaded};
 use crate::index::{Index, IndexError};
 use crate::log::{BATCH_BYTES_MAX, BatchBuilder, Durable, DurableWatch, Log, LogError, LogWriter};
 use crate::log::{RECORD_BYTES_MAX, RECORD_HEADER_BYTES};
@@ -15,7 +16,7 @@ use crate::operation::{
     RECORD_VERSION, Record, Refusal, Request, SessionId,
 };
 use crate::state::{Effect, RowChange, RowKey, State};
-use crate::types::{ContainerId, SequenceNumber};
+use crate::types::{ContainerId, ObjectId, SequenceNumber};
 use dhara_stdx::budget::BytePermit;
 use dhara_stdx::clock::Clock;
 use std::collections::{HashMap, VecDeque};
@@ -67,22 +68,20 @@ pub enum Failure {
         #[source]
         source: IndexError,
     },
-    /// A row did not arrive in time, or is malformed.
-    #[error("row of container {container} cannot be loaded")]
-    Row {
-        /// The container.
-        container: ContainerId,
-    },
 }
 
 /// What spawned work tells the task.
 pub(super) enum Event {
     /// A row for operation `number`, looked up while the index had this generation.
     Loaded { number: u64, key: RowKey, value: RowValue, generation: u64 },
-    /// A row could not be had in time.
-    LoadFailed,
+    /// A row for operation `number` could not be had in time.
+    LoadFailed { number: u64 },
     /// An index flush ended.
     Flushed(Result<SequenceNumber, IndexError>),
+    /// An object is up.
+    Uploaded(Uploaded),
+    /// These dead objects were deleted.
+    ObjectsDeleted(Vec<ObjectId>),
     /// A sweep found rows to remove; none means that it is done.
     Swept(Result<Vec<crate::index::Row>, IndexError>),
 }
@@ -135,6 +134,7 @@ pub(super) struct Task {
     pub(super) event_sender: mpsc::Sender<Event>,
     pub(super) stop: CancellationToken,
     pub(super) flush: Flush,
+    pub(super) tiering: Tiering,
     pub(super) work: Work,
 }
 
@@ -152,7 +152,7 @@ pub(super) struct Work {
     /// The log could take no more data when it last got some.
     log_is_full: bool,
     /// Reused from turn to turn.
-    records: Vec<(SequenceNumber, Record)>,
+    pub(super) records: Vec<(SequenceNumber, Record)>,
     effects: Vec<Effect>,
     changes: Vec<RowChange>,
 }
@@ -181,6 +181,7 @@ impl Task {
         while let Some(operation) = self.inbox.recv().await {
             refuse(operation);
         }
+        self.tiering.end().await;
         self.index.close().await;
         self.writer.close();
         ended
@@ -196,10 +197,10 @@ impl Task {
             // answer clients. Each turn is bounded, and new operations have theirs after each slice.
             tokio::select! { biased;
                 () = self.stop.cancelled() => return Ok(()),
-                _ = tick.tick() => self.upkeep(),
+                _ = tick.tick() => self.upkeep()?,
                 durable = self.durable.next() => self.take_durable(durable)?,
                 Some(event) = self.events.recv() => self.take_event(event)?,
-                () = std::future::ready(()), if apply => self.apply_slice(),
+                () = std::future::ready(()), if apply => self.apply_slice()?,
                 taken = self.inbox.recv_many(&mut turn, TURN_OPERATIONS_MAX), if self.may_admit() => {
                     if taken == 0 {
                         return Ok(());
@@ -230,7 +231,7 @@ impl Task {
                 let durable = self.durable.next().await;
                 self.take_durable(durable)?;
             }
-            self.apply_slice();
+            self.apply_slice()?;
         }
         self.flush_now().await
     }
@@ -260,13 +261,25 @@ impl Task {
                     self.load(number, vec![key]);
                     return Ok(());
                 };
+                if self.work.park.get(number).is_none() {
+                    return Ok(());
+                }
                 self.work.loaded.pin(key.clone(), value);
                 self.work.park.loaded(number, key);
                 self.unpark(number);
                 self.submit()
             }
-            Event::LoadFailed => Err(Failure::Row { container: self.id }),
-            Event::Flushed(flushed) => self.flushed(flushed),
+            Event::LoadFailed { number } => {
+                self.work.park.fail(number);
+                self.unpark(number);
+                self.submit()
+            }
+            Event::Flushed(flushed) => {
+                self.flushed(flushed)?;
+                self.answer_asked()
+            }
+            Event::Uploaded(uploaded) => self.uploaded(uploaded),
+            Event::ObjectsDeleted(gone) => self.objects_deleted(gone),
             Event::Swept(swept) => self.swept(swept),
         }
     }
@@ -279,10 +292,9 @@ impl Task {
         self.work.log_is_full = self.log.room().admissible_bytes == 0;
         let mut operations = turn.drain(..);
         while let Some(operation) = operations.next() {
-            self.receive(operation);
-            if self.batch.len() >= BATCH_BYTES_MAX
-                && let Err(failure) = self.submit()
-            {
+            let received = self.receive(operation);
+            let submitted = if self.batch.len() >= BATCH_BYTES_MAX { self.submit() } else { Ok(()) };
+            if let Err(failure) = received.and(submitted) {
                 operations.for_each(refuse);
                 return Err(failure);
             }
@@ -292,15 +304,16 @@ impl Task {
     }
 
     /// Hands the batch to the log.
-    fn submit(&mut self) -> Result<(), Failure> {
+    pub(super) fn submit(&mut self) -> Result<(), Failure> {
         while let Some(batch) = self.batch.take() {
+            self.flush.logged_bytes += batch.len();
             self.writer.append(batch).map_err(|source| Failure::Log { container: self.id, source })?;
             self.work.log_is_full = self.log.room().admissible_bytes == 0;
         }
         Ok(())
     }
 
-    fn receive(&mut self, operation: Operation) {
+    fn receive(&mut self, operation: Operation) -> Result<(), Failure> {
         match operation {
             Operation::Append(append) => match self.line_of(append.tag.session) {
                 Some(name) => drop(self.work.park.park(Waiter::Append(append), vec![name], 0)),
@@ -312,7 +325,9 @@ impl Task {
                 None => self.end_session(session),
             },
             Operation::Disconnected(connection) => self.disconnect(connection),
+            Operation::FlushToStorage(call) => return self.flush_all(call),
         }
+        Ok(())
     }
 
     /// The name in whose line an operation of this session must stand, if there is a line.
@@ -359,7 +374,8 @@ impl Task {
                 continue;
             }
             // The state may have changed since the rows were asked for: a name may lead to another segment now.
-            if let Some(Waiter::Call(request, _)) = self.work.park.get(number).map(|parked| &parked.waiter) {
+            let waiting = self.work.park.get(number).filter(|parked| !parked.failed);
+            if let Some(Waiter::Call(request, _)) = waiting.map(|parked| &parked.waiter) {
                 let rows = Seen { index: &self.index, loaded: &self.work.loaded };
                 let missing = self.state.missing(request, &rows);
                 if !missing.is_empty() {
@@ -373,6 +389,9 @@ impl Task {
                 Waiter::Append(append) => self.judge_append(append),
                 Waiter::EndSession(session) => self.end_session(session),
                 Waiter::Call(..) if parked.abandoned => {}
+                Waiter::Call(_, call) if parked.failed => {
+                    self.answer(Reply::Call { call, outcome: Err(Refusal::Unavailable) });
+                }
                 Waiter::Call(request, call) => self.judge_call(&request, call),
             }
             for key in &parked.pinned {
@@ -418,7 +437,7 @@ impl Task {
         self.answer(Reply::Call { call, outcome });
     }
 
-    fn stage_all(&mut self, mut records: Vec<(SequenceNumber, Record)>) {
+    pub(super) fn stage_all(&mut self, mut records: Vec<(SequenceNumber, Record)>) {
         for (sequence, record) in records.drain(..) {
             self.stage(sequence, record);
         }
@@ -468,7 +487,7 @@ impl Task {
     }
 
     /// Applies a bounded number of durable records, publishes them, then answers.
-    fn apply_slice(&mut self) {
+    fn apply_slice(&mut self) -> Result<(), Failure> {
         let mut room = SLICE_RECORDS_MAX;
         while let Some(batch) = self.work.due.front().copied() {
             while room > 0
@@ -496,6 +515,7 @@ impl Task {
         while let Some((_, reply)) = self.work.replies.pop_front_if(|(after, _)| *after <= applied_upto) {
             deliver(reply);
         }
+        self.tiering_applied()
     }
 
     /// Hands the state's row changes to the index.
@@ -510,9 +530,10 @@ impl Task {
         self.index.apply(rows, self.state.applied_upto());
     }
 
-    fn upkeep(&mut self) {
+    fn upkeep(&mut self) -> Result<(), Failure> {
         self.flush_if_due();
         self.sweep_if_due();
+        self.tier_if_due()
     }
 
     pub(super) fn log_opened(&self, took: Duration) {
@@ -554,7 +575,7 @@ fn deliver(reply: Reply) {
 fn refuse(operation: Operation) {
     match operation {
         Operation::Append(append) => append.reply.appended(&append.tag, Err(Refusal::Unavailable)),
-        Operation::Call(_, call) => call(Err(Refusal::Unavailable)),
+        Operation::Call(_, call) | Operation::FlushToStorage(call) => call(Err(Refusal::Unavailable)),
         Operation::EndSession(_) | Operation::Disconnected(_) => {}
     }
 }

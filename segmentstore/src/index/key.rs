@@ -132,6 +132,18 @@ pub fn parse_of_segment(kind: Kind, key: &[u8]) -> Option<(SegmentId, &[u8])> {
     Some((SegmentId(u64::from_be_bytes(*id)), rest))
 }
 
+/// Reads the key of an extent: its segment and first offset.
+pub fn parse_extent(key: &[u8]) -> Option<(SegmentId, u64)> {
+    let (id, rest) = parse_of_segment(Kind::Extent, key)?;
+    Some((id, u64::from_be_bytes(rest.try_into().ok()?)))
+}
+
+/// Reads the key of an object's row: epoch and counter.
+pub fn parse_object(key: &[u8]) -> Option<(u64, u64)> {
+    let (epoch, counter) = key.strip_prefix(&[Kind::Object as u8])?.split_first_chunk()?;
+    Some((u64::from_be_bytes(*epoch), u64::from_be_bytes(counter.try_into().ok()?)))
+}
+
 fn of_segment(kind: Kind, id: SegmentId, rest: &[u8]) -> Bytes {
     let mut key = BytesMut::with_capacity(9 + rest.len());
     key.put_u8(kind as u8);

@@ -3,7 +3,8 @@
 //! A record needs no row beside its own segment's to be applied: offsets, versions and final values stand in it.
 //! Layouts are drawn in docs/formats.md; integers are little-endian.
 
-use crate::types::SegmentId;
+use super::extent::{EXTENT_BYTES, Extent, get_extent, get_object, put_extent, put_object};
+use crate::types::{ObjectId, SegmentId};
 use bytes::{Buf, BufMut, Bytes, BytesMut, TryGetError};
 use dhara_wire::codec::Uuid;
 
@@ -157,6 +158,34 @@ pub enum Record {
         /// The changes, in order.
         changes: Vec<TableChange>,
     },
+    /// Names that objects may be uploaded under from now on.
+    ObjectsPlanned {
+        /// The first one.
+        first: ObjectId,
+        /// How many, > 0.
+        count: u32,
+    },
+    /// An object is uploaded, and these ranges of segments lie in it from now on, wherever they lay before.
+    ExtentsSet {
+        /// The object.
+        object: ObjectId,
+        /// How often its bytes were regrouped.
+        level: u8,
+        /// Its size.
+        bytes: u32,
+        /// The ranges, at least one; all of them in this object.
+        extents: Vec<Extent>,
+    },
+    /// No range of any segment lies in these objects, nor ever will.
+    ObjectsDead {
+        /// The objects.
+        objects: Vec<ObjectId>,
+    },
+    /// These dead objects were deleted.
+    ObjectsGone {
+        /// The objects.
+        objects: Vec<ObjectId>,
+    },
 }
 
 /// A record body that cannot be read; the container must not go on without it.
@@ -187,6 +216,10 @@ const POLICY_SET: u8 = 6;
 const ATTRIBUTES_SET: u8 = 7;
 const MERGED: u8 = 8;
 const TABLE_CHANGED: u8 = 9;
+const OBJECTS_PLANNED: u8 = 10;
+const EXTENTS_SET: u8 = 11;
+const OBJECTS_DEAD: u8 = 12;
+const OBJECTS_GONE: u8 = 13;
 
 impl Record {
     /// The type byte of [`Record::Appended`], whose data readers look for.
@@ -204,6 +237,10 @@ impl Record {
             Self::AttributesSet { .. } => ATTRIBUTES_SET,
             Self::Merged { .. } => MERGED,
             Self::TableChanged { .. } => TABLE_CHANGED,
+            Self::ObjectsPlanned { .. } => OBJECTS_PLANNED,
+            Self::ExtentsSet { .. } => EXTENTS_SET,
+            Self::ObjectsDead { .. } => OBJECTS_DEAD,
+            Self::ObjectsGone { .. } => OBJECTS_GONE,
         }
     }
 
@@ -220,6 +257,8 @@ impl Record {
                 FIELDS + entries.sum::<usize>()
             }
             Self::AttributesSet { values, .. } | Self::Merged { values, .. } => FIELDS + 24 * values.len(),
+            Self::ExtentsSet { extents, .. } => FIELDS + EXTENT_BYTES * extents.len(),
+            Self::ObjectsDead { objects } | Self::ObjectsGone { objects } => FIELDS + 8 * objects.len(),
             _ => FIELDS,
         }
     }
@@ -279,6 +318,32 @@ impl Record {
                     put_change(change, out);
                 }
             }
+            of_objects => of_objects.encode_objects(out),
+        }
+    }
+
+    fn encode_objects(&self, out: &mut BytesMut) {
+        match self {
+            Self::ObjectsPlanned { first, count } => {
+                put_object(*first, out);
+                out.put_u32_le(*count);
+            }
+            Self::ExtentsSet { object, level, bytes, extents } => {
+                put_object(*object, out);
+                out.put_u8(*level);
+                out.put_u32_le(*bytes);
+                put_count(extents.len(), out);
+                for extent in extents {
+                    put_extent(extent, out);
+                }
+            }
+            Self::ObjectsDead { objects } | Self::ObjectsGone { objects } => {
+                put_count(objects.len(), out);
+                for object in objects {
+                    put_object(*object, out);
+                }
+            }
+            _ => unreachable!("called for records of objects"),
         }
     }
 
@@ -287,7 +352,7 @@ impl Record {
     /// # Errors
     /// [`RecordError`] if type or version is unknown or the body does not hold its fields.
     pub fn decode(kind: u8, version: u8, mut body: Bytes) -> Result<Self, RecordError> {
-        if version != RECORD_VERSION || !(CREATED..=TABLE_CHANGED).contains(&kind) {
+        if version != RECORD_VERSION || !(CREATED..=OBJECTS_GONE).contains(&kind) {
             return Err(RecordError::Unknown { kind, version });
         }
         decode_fields(kind, &mut body).map_err(|_short| RecordError::Malformed { kind })
@@ -310,6 +375,9 @@ fn decode_fields(kind: u8, body: &mut Bytes) -> Result<Record, Malformed> {
         let (rollover_bytes, time_ms) = (body.try_get_i64_le()?, body.try_get_i64_le()?);
         let name = String::from_utf8(body.to_vec()).map_err(|_not_utf8| Malformed)?;
         return Ok(Record::Created { name, kind, policy, rollover_bytes, time_ms });
+    }
+    if kind >= OBJECTS_PLANNED {
+        return decode_objects(kind, body);
     }
     let segment = SegmentId(body.try_get_u64_le()?);
     Ok(match kind {
@@ -347,6 +415,32 @@ fn decode_fields(kind: u8, body: &mut Bytes) -> Result<Record, Malformed> {
             },
         },
     })
+}
+
+fn decode_objects(kind: u8, body: &mut Bytes) -> Result<Record, Malformed> {
+    match kind {
+        OBJECTS_PLANNED => {
+            let (first, count) = (get_object(body).ok_or(Malformed)?, body.try_get_u32_le()?);
+            first.counter.checked_add(count).filter(|_| count > 0).ok_or(Malformed)?;
+            Ok(Record::ObjectsPlanned { first, count })
+        }
+        EXTENTS_SET => {
+            let object = get_object(body).ok_or(Malformed)?;
+            let (level, bytes, count) = (body.try_get_u8()?, body.try_get_u32_le()?, body.try_get_u32_le()?);
+            let extents =
+                (0..count).map(|_| get_extent(object, body)).collect::<Option<_>>().ok_or(Malformed)?;
+            Ok(Record::ExtentsSet { object, level, bytes, extents })
+        }
+        _ => {
+            let count = body.try_get_u32_le()?;
+            let objects = (0..count).map(|_| get_object(body)).collect::<Option<_>>().ok_or(Malformed)?;
+            Ok(if kind == OBJECTS_DEAD {
+                Record::ObjectsDead { objects }
+            } else {
+                Record::ObjectsGone { objects }
+            })
+        }
+    }
 }
 
 fn put_count(count: usize, out: &mut BytesMut) {

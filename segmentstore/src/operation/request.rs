@@ -71,6 +71,8 @@ pub enum Operation {
     EndSession(SessionId),
     /// A connection ended: its sessions and transient segments go.
     Disconnected(ConnectionId),
+    /// Everything acknowledged so far is to be found without the log.
+    FlushToStorage(Call),
 }
 
 impl fmt::Debug for Operation {
@@ -79,6 +81,7 @@ impl fmt::Debug for Operation {
             Self::Append(append) => f.debug_tuple("Append").field(&append.tag).finish(),
             Self::Call(request, _) => f.debug_tuple("Call").field(request).finish(),
             Self::EndSession(session) => f.debug_tuple("EndSession").field(session).finish(),
+            Self::FlushToStorage(_) => f.write_str("FlushToStorage"),
             Self::Disconnected(connection) => f.debug_tuple("Disconnected").field(connection).finish(),
         }
     }

@@ -1,7 +1,8 @@
 //! A published segment.
 
+use super::{ColdError, ColdReader};
 use crate::log::{Log, LogError, walk_records};
-use crate::operation::{APPENDED_HEADER_BYTES, Record, SegmentKind};
+use crate::operation::{APPENDED_HEADER_BYTES, Extent, Record, SegmentKind};
 use crate::state::{Core, Piece, Pieces, Source};
 use crate::types::SegmentId;
 use bytes::{Bytes, BytesMut};
@@ -66,6 +67,9 @@ pub enum ReadError {
     /// The log could not give the bytes.
     #[error("read from the log")]
     Log(#[from] LogError),
+    /// The object store could not give the bytes.
+    #[error("read what lies in an object")]
+    Cold(#[from] ColdError),
     /// A record of the log is not what the segment's pieces say.
     #[error("record of the log does not match segment {segment}")]
     Mismatch {
@@ -74,10 +78,29 @@ pub enum ReadError {
     },
 }
 
+/// What is known of a read at once.
+#[derive(Debug)]
+pub enum Look {
+    /// Its reply.
+    Reply(ReadReply),
+    /// It must wait for bytes to come.
+    Wait,
+    /// Its bytes lie in an object.
+    Cold(ColdBytes),
+}
+
+/// Bytes that lie in an object.
+#[derive(Clone, Copy, Debug)]
+pub struct ColdBytes {
+    piece: Piece,
+    core: Core,
+}
+
 /// What to do about a read, decided under the lock.
 enum Plan {
     Reply(ReadReply),
     Fetch { pieces: Vec<Piece>, core: Core },
+    Cold(ColdBytes),
     Wait,
     Beyond,
 }
@@ -96,11 +119,47 @@ impl View {
         self.published.read().core
     }
 
-    /// The first readable append boundary at or after `target`; the length if there is none.
-    pub fn locate(&self, target: u64) -> u64 {
-        let published = self.published.read();
-        let target = target.max(published.core.start);
-        published.pieces.boundary(target).unwrap_or(published.core.length)
+    /// The first readable append boundary at or after `target`; the length if there is none. A large extent tells of one
+    /// boundary per MiB.
+    ///
+    /// # Errors
+    /// [`ReadError::Cold`] if an object that must tell cannot be read.
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn locate(&self, cold: &ColdReader, target: u64) -> Result<u64, ReadError> {
+        let mut looked = 0;
+        loop {
+            let (inside, target) = {
+                let published = self.published.read();
+                let target = target.max(published.core.start);
+                match published.pieces.find(target) {
+                    Some(piece) if !piece.is_place() && piece.offset < target => (piece, target),
+                    _ => return Ok(published.pieces.boundary(target).unwrap_or(published.core.length)),
+                }
+            };
+            looked += 1;
+            match cold.boundary(&inside, target).await {
+                Err(error) if error.is_gone() && looked < LOOK_AGAIN_MAX => {}
+                found => return Ok(found?),
+            }
+        }
+    }
+
+    /// What of the segment lies in objects, in offset order.
+    pub fn extents(&self) -> Vec<Extent> {
+        let extent = |piece: &Piece| match piece.source {
+            Source::Extent { stored, skip } => {
+                let length = u32::try_from(piece.length).unwrap_or(u32::MAX);
+                Some(Extent { segment: self.id, offset: piece.offset, length, skip, stored })
+            }
+            Source::Place { .. } | Source::Records { .. } => None,
+        };
+        self.pieces(|pieces| pieces.iter().filter_map(extent).collect())
+    }
+
+    /// Looks at the pieces under the lock; `look` must be short.
+    pub(crate) fn pieces<T>(&self, look: impl FnOnce(&Pieces) -> T) -> T {
+        look(&self.published.read().pieces)
     }
 
     /// Publishes changed numbers and pieces in one step.
@@ -121,32 +180,23 @@ impl View {
         self.wake();
     }
 
-    /// Reads up to `bytes_max` bytes from `offset` if the reply is known now; `None` means that the read must wait.
+    /// Reads up to `bytes_max` bytes from `offset` if the reply is known now.
     ///
     /// # Errors
     /// [`ReadError`] if there is no such offset or the log cannot give the bytes.
-    pub fn try_read(
-        &self,
-        log: &dyn Log,
-        offset: u64,
-        bytes_max: usize,
-    ) -> Result<Option<ReadReply>, ReadError> {
+    pub fn try_read(&self, log: &dyn Log, offset: u64, bytes_max: usize) -> Result<Look, ReadError> {
         let mut looked = 0;
         loop {
             let (pieces, core) = match self.plan(offset, bytes_max) {
-                Plan::Reply(reply) => return Ok(Some(reply)),
-                Plan::Wait => return Ok(None),
+                Plan::Reply(reply) => return Ok(Look::Reply(reply)),
+                Plan::Wait => return Ok(Look::Wait),
+                Plan::Cold(cold) => return Ok(Look::Cold(cold)),
                 Plan::Beyond => return Err(ReadError::BeyondEnd { offset }),
                 Plan::Fetch { pieces, core } => (pieces, core),
             };
             looked += 1;
             match fetch(log, &pieces, offset, bytes_max) {
-                Ok(chunks) => {
-                    let end = offset + chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
-                    let at_tail = end == core.length && !core.sealed;
-                    let end_of_segment = end == core.length && core.sealed;
-                    return Ok(Some(ReadReply::Data { chunks, at_tail, end_of_segment }));
-                }
+                Ok(chunks) => return Ok(Look::Reply(data(chunks, offset, core))),
                 // The segment was truncated, deleted or tiered meanwhile, and the log file recycled.
                 Err(ReadError::Log(LogError::Gone { .. })) if looked < LOOK_AGAIN_MAX => {}
                 Err(error) => return Err(error),
@@ -157,19 +207,37 @@ impl View {
     /// Reads up to `bytes_max` bytes from `offset`, waiting at the tail without limit.
     ///
     /// # Errors
-    /// As [`Self::try_read`].
+    /// [`ReadError`] if there is no such offset or nobody can give the bytes.
     /// # Cancel safety
     /// Changes nothing.
-    pub async fn read(&self, log: &dyn Log, offset: u64, bytes_max: usize) -> Result<ReadReply, ReadError> {
+    pub async fn read(
+        &self,
+        log: &dyn Log,
+        cold: &ColdReader,
+        offset: u64,
+        bytes_max: usize,
+    ) -> Result<ReadReply, ReadError> {
+        let mut looked = 0;
         loop {
             let changed = self.changed.notified();
             let mut changed = std::pin::pin!(changed);
             // Listening starts before the look, so that no publication falls between them.
             changed.as_mut().enable();
-            if let Some(reply) = self.try_read(log, offset, bytes_max)? {
-                return Ok(reply);
+            let found = match self.try_read(log, offset, bytes_max)? {
+                Look::Reply(reply) => return Ok(reply),
+                Look::Wait => {
+                    changed.await;
+                    continue;
+                }
+                Look::Cold(found) => found,
+            };
+            looked += 1;
+            match cold.read(&found.piece, offset, bytes_max).await {
+                Ok(chunks) => return Ok(data(chunks, offset, found.core)),
+                // The bytes were moved to another object, or truncated, and this one deleted.
+                Err(error) if error.is_gone() && looked < LOOK_AGAIN_MAX => {}
+                Err(error) => return Err(error.into()),
             }
-            changed.await;
         }
     }
 
@@ -190,12 +258,27 @@ impl View {
             };
         }
         let end = offset.saturating_add(bytes_max as u64);
-        let pieces = published.pieces.from(offset).take_while(|piece| piece.offset < end).copied().collect();
-        Plan::Fetch { pieces, core }
+        let mut pieces = published.pieces.from(offset).take_while(|piece| piece.offset < end).peekable();
+        if let Some(piece) = pieces.next_if(|piece| !piece.is_place()) {
+            return Plan::Cold(ColdBytes { piece: *piece, core });
+        }
+        Plan::Fetch { pieces: pieces.take_while(|piece| piece.is_place()).copied().collect(), core }
     }
 }
 
-/// Fetches `offset..offset + bytes_max` out of `pieces`, as far as they go.
+fn data(chunks: Vec<Bytes>, offset: u64, core: Core) -> ReadReply {
+    let end = offset + chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
+    let (at_tail, end_of_segment) = (end == core.length && !core.sealed, end == core.length && core.sealed);
+    ReadReply::Data { chunks, at_tail, end_of_segment }
+}
+
+/// All bytes of `pieces`, which lie in the log and follow each other.
+pub(crate) fn log_chunks(log: &dyn Log, pieces: &[Piece]) -> Result<Vec<Bytes>, ReadError> {
+    let Some(first) = pieces.first() else { return Ok(Vec::new()) };
+    fetch(log, pieces, first.offset, usize::MAX)
+}
+
+/// Fetches `offset..offset + bytes_max` out of `pieces`, which lie in the log, as far as they go.
 fn fetch(log: &dyn Log, pieces: &[Piece], offset: u64, bytes_max: usize) -> Result<Vec<Bytes>, ReadError> {
     let mut chunks = Vec::with_capacity(pieces.len());
     let mut room = bytes_max as u64;
@@ -209,6 +292,7 @@ fn fetch(log: &dyn Log, pieces: &[Piece], offset: u64, bytes_max: usize) -> Resu
                 let wanted = origin + skip..origin + skip + take;
                 chunks.push(gather(&log.bytes(first, span)?, segment, wanted)?);
             }
+            Source::Extent { .. } => unreachable!("only places lie in the log"),
         }
     }
     Ok(chunks)

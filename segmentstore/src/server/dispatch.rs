@@ -8,10 +8,11 @@ use crate::container::ContainerHandle;
 use crate::operation::{Answer, Operation, Policy, Refusal, Request, SegmentKind};
 use dhara_stdx::budget::BytePermit;
 use dhara_wire::command::{
-    Command, CreateSegment, DeleteSegment, GetSegmentAttribute, Hello, KeepAlive, MergeSegments,
-    MergeSegmentsBatch, MergedSource, SealSegment, SegmentAttribute, SegmentAttributeUpdated, SegmentCreated,
-    SegmentDeleted, SegmentPolicyUpdated, SegmentSealed, SegmentTruncated, SegmentsBatchMerged,
-    SegmentsMerged, TruncateSegment, UpdateSegmentAttribute, UpdateSegmentPolicy,
+    ChunkInfo, Command, CreateSegment, DeleteSegment, FlushToStorage, GetSegmentAttribute, Hello, KeepAlive,
+    ListStorageChunks, MergeSegments, MergeSegmentsBatch, MergedSource, SealSegment, SegmentAttribute,
+    SegmentAttributeUpdated, SegmentCreated, SegmentDeleted, SegmentPolicyUpdated, SegmentSealed,
+    SegmentTruncated, SegmentsBatchMerged, SegmentsMerged, StorageChunksListed, StorageFlushed,
+    TruncateSegment, UpdateSegmentAttribute, UpdateSegmentPolicy,
 };
 use dhara_wire::limits::{OLDEST_WIRE_VERSION, WIRE_VERSION};
 use std::sync::Arc;
@@ -78,6 +79,8 @@ impl Connection {
             Command::UpdateSegmentAttribute(command) => self.update_attribute(command).await,
             Command::MergeSegments(command) => self.merge(command).await,
             Command::MergeSegmentsBatch(command) => self.merge_batch(command).await,
+            Command::FlushToStorage(command) => self.flush_to_storage(&command).await,
+            Command::ListStorageChunks(command) => self.list_storage_chunks(command),
             _ => Err(Close("a client may not send this")),
         }
     }
@@ -194,6 +197,39 @@ impl Connection {
             Request::UpdateAttribute { name, attribute: attribute_id, new_value, expected: expected_value };
         let asked = Asked { request_id, segment, offset: -1 };
         self.ask(&container, request, asked, move |answer, _| attribute_updated(request_id, &answer)).await
+    }
+
+    async fn flush_to_storage(&self, command: &FlushToStorage) -> Result<(), Close> {
+        let FlushToStorage { container_id, request_id, .. } = *command;
+        let container =
+            self.shared.containers.get(container_id).ok_or(Close("there is no such container"))?;
+        let outbox = Arc::clone(&self.outbox);
+        let call = move |outcome: Result<Answer, Refusal>| {
+            answer_or_close(&outbox, outcome.ok().map(|_done| StorageFlushed { request_id }.into()));
+        };
+        send(&container, Operation::FlushToStorage(Box::new(call))).await
+    }
+
+    fn list_storage_chunks(&self, command: ListStorageChunks) -> Result<(), Close> {
+        let ListStorageChunks { segment, request_id, .. } = command;
+        let (container, view) = self.find(&segment)?;
+        let Some(view) = view else {
+            self.missing(request_id, segment, -1);
+            return Ok(());
+        };
+        let chunks = view.extents().into_iter().map(|extent| {
+            let stored = extent.stored;
+            ChunkInfo {
+                length_in_metadata: extent.length.into(),
+                length_in_storage: stored.length.into(),
+                start_offset: signed(extent.offset),
+                chunk_name: container.cold().name_of(stored.object),
+                exists_in_storage: true,
+            }
+        });
+        let listed = StorageChunksListed { request_id, chunks: chunks.collect() };
+        self.outbox.push(|out| listed.encode(out));
+        Ok(())
     }
 
     async fn merge(&self, command: MergeSegments) -> Result<(), Close> {

@@ -58,6 +58,11 @@ impl Containers {
         self.slots.get(usize::try_from(number).ok()?)?.read().clone()
     }
 
+    /// A container by its number; `None` if there is none, or it is not open.
+    pub fn get(&self, number: i32) -> Option<ContainerHandle> {
+        self.slots.get(usize::try_from(number).ok()?)?.read().clone()
+    }
+
     /// All open containers.
     pub fn open(&self) -> impl Iterator<Item = ContainerHandle> + '_ {
         self.slots.iter().filter_map(|slot| slot.read().clone())

@@ -4,7 +4,7 @@ use super::connection::{Close, Connection};
 use super::outbox::Outbox;
 use super::reply::{self, signed};
 use crate::container::ContainerHandle;
-use crate::read::{ReadError, ReadReply, View};
+use crate::read::{Look, ReadError, ReadReply, View};
 use bytes::{BufMut, Bytes, BytesMut};
 use dhara_wire::codec::{Blob, Wire};
 use dhara_wire::command::{
@@ -65,25 +65,29 @@ impl Connection {
         let wanted = usize::try_from(suggested_length).unwrap_or(0).clamp(READ_BYTES_MIN, READ_BYTES_MAX);
         let asked = Asked { segment, offset, request_id, start, wanted };
         match view.try_read(container.log(), start, wanted) {
-            Ok(Some(reply)) => {
+            Ok(Look::Reply(reply)) => {
                 answer(&self.outbox, asked, reply, false);
                 Ok(())
             }
-            Ok(None) => {
-                self.park_read(container, view, asked);
+            Ok(Look::Wait) => {
+                self.spawn_read(container, view, asked, true);
+                Ok(())
+            }
+            Ok(Look::Cold(_)) => {
+                self.spawn_read(container, view, asked, false);
                 Ok(())
             }
             Err(error) => failed(&self.outbox, asked, &error),
         }
     }
 
-    fn park_read(&mut self, container: ContainerHandle, view: Arc<View>, asked: Asked) {
+    fn spawn_read(&mut self, container: ContainerHandle, view: Arc<View>, asked: Asked, waits: bool) {
         let outbox = Arc::clone(&self.outbox);
         drop(self.reads.spawn(async move {
-            match view.read(container.log(), asked.start, asked.wanted).await {
+            match view.read(container.log(), container.cold(), asked.start, asked.wanted).await {
                 Ok(reply) => {
                     outbox.room().await;
-                    answer(&outbox, asked, reply, true);
+                    answer(&outbox, asked, reply, waits);
                 }
                 Err(error) => {
                     if let Err(Close(_)) = failed(&outbox, asked, &error) {
@@ -148,15 +152,25 @@ impl Connection {
         Ok(())
     }
 
-    pub(super) fn locate_offset(&self, command: LocateOffset) -> Result<(), Close> {
+    pub(super) fn locate_offset(&mut self, command: LocateOffset) -> Result<(), Close> {
         let LocateOffset { request_id, segment, target_offset, .. } = command;
-        let (_, view) = self.find(&segment)?;
+        let (container, view) = self.find(&segment)?;
         let Some(view) = view else {
             self.missing(request_id, segment, -1);
             return Ok(());
         };
-        let offset = view.locate(u64::try_from(target_offset).unwrap_or(0));
-        self.outbox.push(|out| OffsetLocated { request_id, segment, offset: signed(offset) }.encode(out));
+        let outbox = Arc::clone(&self.outbox);
+        let target = u64::try_from(target_offset).unwrap_or(0);
+        drop(self.reads.spawn(async move {
+            match view.locate(container.cold(), target).await {
+                Ok(offset) => outbox
+                    .push(|out| OffsetLocated { request_id, segment, offset: signed(offset) }.encode(out)),
+                Err(error) => {
+                    warn!(segment, target, error = &error as &dyn std::error::Error, "locate");
+                    outbox.close();
+                }
+            }
+        }));
         Ok(())
     }
 }

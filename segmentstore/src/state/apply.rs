@@ -1,8 +1,8 @@
 //! Making durable records applied state. The same code runs live and at replay; it judges nothing.
 
-use super::{Core, Segment, State};
-use crate::operation::{Record, SegmentKind, TableChange};
-use crate::types::{SegmentId, SequenceNumber};
+use super::{Core, Object, Segment, State};
+use crate::operation::{Extent, Record, SegmentKind, TableChange};
+use crate::types::{ObjectId, SegmentId, SequenceNumber};
 use bytes::Bytes;
 use dhara_wire::codec::Uuid;
 
@@ -31,6 +31,8 @@ pub enum Effect {
     },
     /// The segment's numbers changed.
     Changed(SegmentId),
+    /// This range of a segment lies in an object from now on.
+    Stored(Extent),
     /// The segment is gone.
     Ended(SegmentId),
 }
@@ -55,6 +57,22 @@ pub enum RowChange {
         change: TableChange,
         /// Only a hash table can be read by version.
         by_version: bool,
+    },
+    /// A range of a segment lies here.
+    Extent(Extent),
+    /// No extent begins at this offset any more.
+    ExtentGone {
+        /// The segment.
+        segment: SegmentId,
+        /// The offset.
+        offset: u64,
+    },
+    /// An object stands here, or is forgotten.
+    Object {
+        /// The object.
+        id: ObjectId,
+        /// What is known of it.
+        object: Option<Object>,
     },
     /// The segment is gone; `rows` tells whether rows besides its own may exist.
     Ended {
@@ -95,6 +113,7 @@ impl State {
             }
             Record::Truncated { segment, start } => {
                 self.change(*segment, effects, |core| core.start = *start);
+                self.truncate_extents(*segment, *start);
             }
             Record::Deleted { segment } => self.end(*segment, effects),
             Record::PolicySet { segment, policy } => {
@@ -108,6 +127,19 @@ impl State {
                 });
                 self.apply_table(sequence, *segment, changes);
             }
+            of_objects => self.apply_objects(of_objects, effects),
+        }
+    }
+
+    fn apply_objects(&mut self, record: &Record, effects: &mut Vec<Effect>) {
+        match record {
+            Record::ObjectsPlanned { first, count } => self.apply_planned(*first, *count),
+            Record::ExtentsSet { object, level, bytes, extents } => {
+                self.apply_extents((*object, *level, *bytes), extents, effects);
+            }
+            Record::ObjectsDead { objects } => self.apply_dead(objects),
+            Record::ObjectsGone { objects } => self.apply_gone(objects),
+            _ => unreachable!("called for records of objects"),
         }
     }
 
@@ -147,6 +179,7 @@ impl State {
             self.names.remove(&segment.name);
         }
         self.transients.remove(&id);
+        self.end_extents(&segment);
         self.changes.push(RowChange::Ended { segment: id, rows: segment.flushed || segment.has_rows });
         effects.push(Effect::Ended(id));
     }
@@ -162,6 +195,7 @@ impl State {
             core.modified_ms = *time_ms;
         });
         self.set_attributes(sequence, *target, values);
+        self.move_extents(*target, *source, *offset);
         self.end(*source, effects);
     }
 

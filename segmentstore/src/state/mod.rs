@@ -10,12 +10,14 @@
 mod admit;
 mod apply;
 mod attribute;
+mod extent;
 mod piece;
 mod segment;
 mod session;
 mod table;
 
 pub use apply::{Effect, RowChange};
+pub use extent::{Object, Phase, decode_extent, decode_object, encode_extent, encode_object};
 pub use piece::{Added, AppendPlace, Piece, Pieces, Source, Uncovered};
 pub use segment::{Core, RowError, Segment};
 
@@ -94,6 +96,7 @@ pub struct State {
     dirty_segments: Vec<SegmentId>,
     /// Resident attributes whose rows differ from the index, each once.
     dirty_attributes: Vec<(SegmentId, Uuid)>,
+    objects: extent::Objects,
     /// Row changes not yet taken by the index.
     changes: Vec<RowChange>,
 }
@@ -112,6 +115,7 @@ impl State {
             staged_keys: HashMap::new(),
             dirty_segments: Vec::new(),
             dirty_attributes: Vec::new(),
+            objects: extent::Objects::default(),
             changes: Vec::new(),
         }
     }

@@ -1,7 +1,7 @@
 //! Where the bytes of a segment lie: pieces in offset order that cover `start..length` exactly once.
 
 use crate::operation::APPENDED_HEADER_BYTES;
-use crate::types::{LogAddress, SegmentId};
+use crate::types::{LogAddress, SegmentId, Stored};
 use std::collections::VecDeque;
 
 /// Appends below this size may share a piece with their neighbours, to be copied out when read.
@@ -30,6 +30,13 @@ pub enum Source {
         /// Offset of the first byte in that segment.
         offset: u64,
     },
+    /// A part of a range of an object.
+    Extent {
+        /// The range.
+        stored: Stored,
+        /// Bytes of the range before the piece's first one.
+        skip: u32,
+    },
 }
 
 /// A stretch of a segment.
@@ -49,12 +56,36 @@ impl Piece {
         self.offset + self.length
     }
 
-    /// The log address that stands for the whole piece: all its bytes lie in that log file.
-    pub fn address(&self) -> LogAddress {
+    /// The log address that stands for the whole piece: all its bytes lie in that log file. `None` for an extent.
+    pub fn address(&self) -> Option<LogAddress> {
         match self.source {
-            Source::Place { data } => data,
-            Source::Records { first, .. } => first,
+            Source::Place { data } => Some(data),
+            Source::Records { first, .. } => Some(first),
+            Source::Extent { .. } => None,
         }
+    }
+
+    /// Whether its bytes lie in the log.
+    pub fn is_place(&self) -> bool {
+        self.address().is_some()
+    }
+
+    /// The part of it that lies in `from..to`; `None` if there is none.
+    #[must_use]
+    pub fn part(&self, from: u64, to: u64) -> Option<Self> {
+        let (offset, end) = (from.max(self.offset), to.min(self.end()));
+        let length = end.checked_sub(offset).filter(|length| *length > 0)?;
+        let cut = offset - self.offset;
+        let source = match self.source {
+            Source::Place { data } => Source::Place { data: data.offset(cut) },
+            Source::Records { first, span, segment, offset } => {
+                Source::Records { first, span, segment, offset: offset + cut }
+            }
+            Source::Extent { stored, skip } => {
+                Source::Extent { stored, skip: skip.checked_add(u32::try_from(cut).ok()?)? }
+            }
+        };
+        Some(Self { offset, length, source })
     }
 }
 
@@ -83,8 +114,11 @@ pub struct Uncovered {
 #[derive(Debug, Default)]
 pub struct Pieces {
     list: VecDeque<Piece>,
-    /// Bytes below this offset came by a merge: the log's records give them to another segment.
-    adopted_upto: u64,
+    /// No append joins a piece that begins below this offset: it came by a merge, so that the log's records give its
+    /// bytes to another segment, or was cut.
+    closed_upto: u64,
+    /// Bytes of all places.
+    placed: u64,
 }
 
 /// How an append changed the pieces.
@@ -103,15 +137,16 @@ impl Pieces {
         let data = place.body.offset(u64::from(APPENDED_HEADER_BYTES));
         if let Some(last) = self.list.back_mut()
             && last.end() == offset
-            && last.offset >= self.adopted_upto
+            && last.offset >= self.closed_upto
             && length < SMALL_BYTES
-            && last.address() >= place.batch
+            && let Some(was) = last.address().filter(|address| *address >= place.batch)
             && let Some(shared) = share(last, segment, length, data, place)
         {
-            let was = last.address();
             *last = shared;
-            return Added::Joined(was, shared.address());
+            self.placed += length;
+            return Added::Joined(was, shared.address().unwrap_or(was));
         }
+        self.placed += length;
         self.list.push_back(Piece { offset, length, source: Source::Place { data } });
         Added::New(data)
     }
@@ -119,7 +154,8 @@ impl Pieces {
     /// Adds all pieces of a merged segment, whose first byte is now at `offset`.
     pub fn adopt(&mut self, source: Self, offset: u64) {
         let end = source.list.back().map_or(offset, |last| last.end() + offset);
-        self.adopted_upto = self.adopted_upto.max(end);
+        self.closed_upto = self.closed_upto.max(end);
+        self.placed += source.placed;
         self.list
             .extend(source.list.into_iter().map(|piece| Piece { offset: piece.offset + offset, ..piece }));
     }
@@ -129,9 +165,100 @@ impl Pieces {
         while let Some(piece) = self.list.front()
             && piece.end() <= start
         {
-            dropped(*piece);
+            let piece = *piece;
             self.list.pop_front();
+            self.uncount(&piece);
+            dropped(piece);
         }
+    }
+
+    /// These places and, where any lie, `extents` instead of them. Both are in offset order.
+    #[must_use]
+    pub fn with_extents(self, extents: impl IntoIterator<Item = Piece>) -> Self {
+        let mut all = Self { closed_upto: self.closed_upto, ..Self::default() };
+        let mut extents = extents.into_iter().peekable();
+        let mut stored_upto = 0;
+        for place in self.list {
+            let mut rest = place.part(stored_upto, u64::MAX);
+            while let Some(place) = rest
+                && let Some(extent) = extents.next_if(|extent| extent.offset < place.end())
+            {
+                all.list.extend(place.part(0, extent.offset));
+                stored_upto = extent.end();
+                all.list.push_back(extent);
+                rest = place.part(stored_upto, u64::MAX);
+            }
+            all.list.extend(rest);
+        }
+        all.list.extend(extents);
+        all.placed = all.list.iter().filter(|piece| piece.is_place()).map(|piece| piece.length).sum();
+        if stored_upto > 0 {
+            all.closed_upto = all.closed_upto.max(all.end());
+        }
+        all
+    }
+
+    fn uncount(&mut self, piece: &Piece) {
+        if piece.is_place() {
+            self.placed -= piece.length;
+        }
+    }
+
+    /// Puts an extent where other pieces lie; they are cut or dropped. `dropped` and `cut` hear of the pieces that go and
+    /// of the parts that stay.
+    pub fn replace(&mut self, extent: Piece, mut dropped: impl FnMut(Piece), mut cut: impl FnMut(Piece)) {
+        assert!(!extent.is_place(), "only an extent replaces pieces");
+        let from = self.list.partition_point(|piece| piece.end() <= extent.offset);
+        let to = self.list.partition_point(|piece| piece.offset < extent.end());
+        let later = self.list.split_off(to.max(from));
+        let gone = self.list.split_off(from);
+        let mut rest = None;
+        for piece in gone {
+            self.uncount(&piece);
+            dropped(piece);
+            if let Some(head) = piece.part(0, extent.offset) {
+                self.recount(head, &mut cut);
+                self.list.push_back(head);
+            }
+            rest = piece.part(extent.end(), u64::MAX);
+        }
+        self.list.push_back(extent);
+        if let Some(rest) = rest {
+            self.closed_upto = self.closed_upto.max(rest.end());
+            self.recount(rest, &mut cut);
+            self.list.push_back(rest);
+        }
+        self.list.extend(later);
+    }
+
+    fn recount(&mut self, piece: Piece, cut: &mut impl FnMut(Piece)) {
+        if piece.is_place() {
+            self.placed += piece.length;
+        }
+        cut(piece);
+    }
+
+    /// Bytes that lie in the log only.
+    pub fn placed(&self) -> u64 {
+        self.placed
+    }
+
+    /// Whether every byte of `from..to` lies in the log.
+    pub fn are_places(&self, from: u64, to: u64) -> bool {
+        let mut covered = from;
+        for piece in self.from(from).take_while(|piece| piece.offset < to) {
+            if piece.offset > covered || !piece.is_place() {
+                return false;
+            }
+            covered = piece.end();
+        }
+        covered >= to
+    }
+
+    /// Offset after the last byte of the extents that lead the segment, beginning at `start`.
+    pub fn stored_upto(&self, start: u64) -> u64 {
+        let leading = self.from(start).take_while(|piece| !piece.is_place());
+        leading.fold(start, |_, piece| piece.end())
     }
 
     /// The piece that holds `offset`.
@@ -193,7 +320,7 @@ fn share(
             let before = u64::from(APPENDED_HEADER_BYTES) + place.record_header_bytes;
             (LogAddress(data.0.checked_sub(before)?), last.offset)
         }
-        Source::Records { .. } | Source::Place { .. } => return None,
+        Source::Records { .. } | Source::Place { .. } | Source::Extent { .. } => return None,
     };
     let total = last.length + length;
     let span = data.0 + length - first.0;

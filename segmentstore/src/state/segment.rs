@@ -1,11 +1,11 @@
 //! One segment and its row.
 
 use super::attribute::Attribute;
-use crate::operation::{Policy, SegmentKind, read_kind, write_kind};
+use crate::operation::{Extent, Policy, SegmentKind, read_kind, write_kind};
 use crate::types::SegmentId;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use dhara_wire::codec::Uuid;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// The numbers of a segment. Two copies exist: one staged, one applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub struct Segment {
     pub applied: Core,
     /// Attributes held in memory: those of open sessions and of records in flight.
     pub(super) attributes: HashMap<Uuid, Attribute>,
+    /// Its ranges that lie in objects, by offset.
+    pub(super) extents: BTreeMap<u64, Extent>,
     /// The index's store may hold rows of it.
     pub(super) flushed: bool,
     /// Rows besides its own may exist, in the index or on the way there.
@@ -76,10 +78,16 @@ impl Segment {
             staged: Core::default(),
             applied: Core::default(),
             attributes: HashMap::new(),
+            extents: BTreeMap::new(),
             flushed: false,
             has_rows: false,
             dirty: false,
         }
+    }
+
+    /// Its ranges that lie in objects, in offset order.
+    pub fn extents(&self) -> impl Iterator<Item = &Extent> {
+        self.extents.values()
     }
 
     /// Encodes the row, as of applied state.

@@ -7,11 +7,11 @@ mod identity;
 
 pub use identity::IdentityError;
 
-use crate::container::{ContainerHandle, ContainerParts, Failure, OpenError, open};
+use crate::container::{ContainerHandle, ContainerParts, Failure, OpenError, Rules, Tier, open};
 use crate::index::{Index, IndexError, RowsError, SharedCache, SlateOptions, open_slate};
 use crate::log::{LocalLog, Log, LogConfig, LogError, Pace};
 use crate::server::{Containers, Server, ServerConfig};
-use crate::tier::local_store;
+use crate::tier::{Objects, local_store};
 use crate::types::ContainerId;
 use dhara_stdx::clock::Clock;
 use dhara_stdx::disk::Disk;
@@ -40,6 +40,8 @@ const REOPEN_MAX: Duration = Duration::from_secs(10);
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 /// Time between two looks at it.
 const LOCK_RETRY: Duration = Duration::from_millis(20);
+/// How long an object stays after nothing names it any more; longer than any read may take.
+const GRACE: Duration = Duration::from_mins(10);
 /// How far storage threads stand behind those that answer clients.
 const STORAGE_NICE: i32 = 10;
 /// Stack of a storage thread.
@@ -56,6 +58,8 @@ pub struct StoreConfig {
     pub containers: u16,
     /// Bytes that all log files may have.
     pub log_budget_bytes: u64,
+    /// When bytes go from the log to the object store.
+    pub rules: Rules,
     /// Bytes of the cache of index blocks.
     pub index_cache_bytes: usize,
     /// Connections at one time.
@@ -140,6 +144,7 @@ pub enum StartError {
 struct Opener {
     log: Arc<dyn Log>,
     objects: Arc<dyn ObjectStore>,
+    rules: Rules,
     cache: SharedCache,
     seams: Seams,
     storage: Handle,
@@ -173,6 +178,7 @@ impl SegmentStore {
         let opener = Arc::new(Opener {
             log: Arc::clone(&opened.log),
             objects: opened.objects,
+            rules: config.rules,
             cache: SharedCache::new(config.index_cache_bytes),
             seams: seams.clone(),
             storage: storage.handle.clone(),
@@ -333,6 +339,11 @@ impl Opener {
             id: container,
             log: Arc::clone(&self.log),
             index,
+            tier: Tier {
+                objects: Objects::new(Arc::clone(&self.objects), container),
+                rules: self.rules,
+                grace: GRACE,
+            },
             clock: Arc::clone(&self.seams.clock),
             storage: self.storage.clone(),
             stop: self.stop.clone(),

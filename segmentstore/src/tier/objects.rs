@@ -169,7 +169,8 @@ impl Objects {
         Ok((tail, size))
     }
 
-    fn path(&self, id: ObjectId) -> Path {
+    /// Where an object stands in its store.
+    pub fn path(&self, id: ObjectId) -> Path {
         self.prefix.clone().join(format!("e{:08x}", id.epoch)).join(format!("{:08x}", id.counter))
     }
 

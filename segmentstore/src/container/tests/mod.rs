@@ -7,8 +7,9 @@ mod crash;
 mod fault;
 mod park;
 mod storm;
+mod tier;
 
-use super::{ContainerHandle, ContainerParts, Failure, OpenError, open};
+use super::{ContainerHandle, ContainerParts, Failure, OpenError, Rules, Tier, open};
 use crate::index::{Change, Index, Limits, MemoryDisk, MemoryRows, Page, Rows, RowsError, WriteFault};
 use crate::log::{LocalLog, Log, LogConfig, LogError, LogReader, LogRoom, LogWriter, Pace};
 use crate::operation::{
@@ -19,11 +20,15 @@ use crate::read::ReadReply;
 use crate::state::tests::append_of;
 use crate::state::tests::model::Put;
 use crate::state::tests::ops::Do;
+use crate::tier::Objects;
 use crate::types::{ContainerId, LogAddress, SequenceNumber};
 use async_trait::async_trait;
 use bytes::Bytes;
 use dhara_stdx::{Clock, Disk, ManualClock, SeededEntropy, SimDisk};
 use dhara_wire::codec::Uuid;
+use futures_util::FutureExt;
+use object_store::ObjectStore;
+use object_store::memory::InMemory;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -39,6 +44,8 @@ const FILE_BYTES: u64 = 64 << 10;
 const CONTAINERS: u16 = 2;
 /// Longer than a container takes to look after its index.
 const TICK: Duration = Duration::from_millis(300);
+/// How long a dead object stays.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Where calls wait while it is shut.
 #[derive(Debug, Default)]
@@ -154,6 +161,7 @@ impl Log for NarrowLog {
 struct World {
     disk: SimDisk,
     rows: Vec<MemoryDisk>,
+    objects: Arc<InMemory>,
     clock: Arc<ManualClock>,
     seed: u64,
 }
@@ -161,7 +169,15 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         let rows = (0..CONTAINERS).map(|_| MemoryDisk::default()).collect();
-        Self { disk: SimDisk::new(seed), rows, clock: Arc::new(ManualClock::new(1_000)), seed }
+        let (clock, objects) = (Arc::new(ManualClock::new(1_000)), Arc::default());
+        Self { disk: SimDisk::new(seed), rows, objects, clock, seed }
+    }
+
+    /// Small objects, so that few bytes make several.
+    fn tier(&self, container: u16) -> Tier {
+        let store = Arc::clone(&self.objects) as Arc<dyn ObjectStore>;
+        let rules = Rules { own_bytes: 64, object_bytes: 256, ..Rules::default() };
+        Tier { objects: Objects::new(store, ContainerId(container)), rules, grace: GRACE }
     }
 
     fn open_log(&mut self) -> Arc<NarrowLog> {
@@ -198,6 +214,7 @@ impl World {
             id: ContainerId(container),
             log: Arc::clone(log) as Arc<dyn Log>,
             index: Index::open(Arc::new(rows)).await.unwrap(),
+            tier: self.tier(container),
             clock: self.clock.clone(),
             storage: tokio::runtime::Handle::current(),
             stop: stop.clone(),
@@ -328,7 +345,8 @@ impl Running {
         let view = self.handle.views().find(name)?;
         let (mut at, mut content) = (view.core().start, Vec::new());
         while at < view.core().length {
-            match view.try_read(self.handle.log(), at, 1 << 20).unwrap() {
+            let read = view.read(self.handle.log(), self.handle.cold(), at, 1 << 20);
+            match read.now_or_never().map(Result::unwrap) {
                 Some(ReadReply::Data { chunks, .. }) => {
                     assert!(!chunks.is_empty() && chunks.iter().all(|chunk| !chunk.is_empty()));
                     content.extend(chunks.iter().flat_map(|chunk| chunk.iter().copied()));

@@ -34,6 +34,10 @@ enum Step {
     Settle,
     /// The index is flushed as of what is applied.
     Flush,
+    /// Everything is brought to objects, and the index flushed.
+    Tier,
+    /// Time goes by.
+    Pass,
     /// Writes of the index stop, or go on.
     Writes(bool),
     End(End),
@@ -59,6 +63,8 @@ fn any_crashing_step() -> impl Strategy<Value = Step> {
         10 => Just(Step::Turn),
         4 => Just(Step::Settle),
         2 => Just(Step::Flush),
+        3 => Just(Step::Tier),
+        1 => Just(Step::Pass),
         1 => any::<bool>().prop_map(Step::Writes),
         2 => any_end().prop_map(Step::End),
     ]
@@ -125,6 +131,12 @@ impl Storm {
             Step::Turn => drop(self.running.log.log.turn()),
             Step::Settle => self.running.settle().await,
             Step::Flush => self.running.flush_applied().await,
+            Step::Tier => {
+                let unheard = Operation::FlushToStorage(Box::new(|_| {}));
+                self.running.handle.send(unheard).await.unwrap();
+                self.running.idle().await;
+            }
+            Step::Pass => self.running.pass(TICK).await,
             Step::Writes(true) => self.running.writes.open(),
             Step::Writes(false) => self.running.writes.shut(),
             Step::Gets(true) => self.running.gets.open(),

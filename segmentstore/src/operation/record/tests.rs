@@ -1,6 +1,7 @@
 //! Every record comes back as it was, from whole bytes only, and version 1 stays what it is.
 
 use super::*;
+use crate::types::Stored;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -41,6 +42,10 @@ fn any_id() -> impl Strategy<Value = SegmentId> {
 }
 
 fn any_record() -> impl Strategy<Value = Record> {
+    prop_oneof![3 => any_segment_record(), 1 => any_object_record()]
+}
+
+fn any_segment_record() -> impl Strategy<Value = Record> {
     let numbers = || (any::<u64>(), any::<u64>(), any::<i64>());
     prop_oneof![
         (".{0,40}", any_kind(), any_policy(), any::<i64>(), any::<i64>()).prop_map(
@@ -88,6 +93,34 @@ fn any_record() -> impl Strategy<Value = Record> {
                 changes
             }
         ),
+    ]
+}
+
+fn any_object() -> impl Strategy<Value = ObjectId> {
+    (any::<u32>(), any::<u32>()).prop_map(|(epoch, counter)| ObjectId { epoch, counter })
+}
+
+fn any_extents(object: ObjectId) -> impl Strategy<Value = Vec<Extent>> {
+    let place = (any::<u32>(), any::<u32>(), any::<u32>());
+    let extent = (any_id(), 0..u64::MAX / 2, 1..1_000_000_u32, 0..1_000_000_u32, place).prop_map(
+        move |(segment, offset, length, skip, (at, first_block, crc))| {
+            let stored = Stored { object, at, length: skip + length, first_block, crc };
+            Extent { segment, offset, length, skip, stored }
+        },
+    );
+    vec(extent, 0..5)
+}
+
+fn any_object_record() -> impl Strategy<Value = Record> {
+    let objects = || vec(any_object(), 0..5);
+    prop_oneof![
+        (any::<u32>(), 0..1_000_u32, 1..1_000_u32).prop_map(|(epoch, counter, count)| {
+            Record::ObjectsPlanned { first: ObjectId { epoch, counter }, count }
+        }),
+        (any_object(), any::<u8>(), any::<u32>()).prop_flat_map(|(object, level, bytes)| any_extents(object)
+            .prop_map(move |extents| Record::ExtentsSet { object, level, bytes, extents })),
+        objects().prop_map(|objects| Record::ObjectsDead { objects }),
+        objects().prop_map(|objects| Record::ObjectsGone { objects }),
     ]
 }
 
@@ -151,7 +184,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(kind in any::<u8>(), version in any::<u8>(), bytes in any_bytes(200)) {
         let decoded = Record::decode(kind, version, bytes);
-        if version != RECORD_VERSION || kind == 0 || kind > TABLE_CHANGED {
+        if version != RECORD_VERSION || kind == 0 || kind > OBJECTS_GONE {
             prop_assert_eq!(decoded, Err(RecordError::Unknown { kind, version }));
         }
     }
@@ -233,6 +266,21 @@ fn records_with_attributes_have_the_bytes_of_version_1() {
     };
     let numbers = ["0100000000000000", "0200000000000000", "0300000000000000", "0400000000000000"].concat();
     golden(&record, 8, &[SEGMENT_HEX, &numbers, TIME_HEX, &values_hex]);
+}
+
+#[test]
+fn records_of_objects_have_the_bytes_of_version_1() {
+    let object = ObjectId { epoch: 1, counter: 2 };
+    let object_hex = "0100000002000000";
+    golden(&Record::ObjectsPlanned { first: object, count: 3 }, 10, &[object_hex, "03000000"]);
+    let stored = Stored { object, at: 64, length: 9, first_block: 1, crc: 0x0a0b_0c0d };
+    let extent = Extent { segment: SEGMENT, offset: 5, length: 7, skip: 2, stored };
+    let record = Record::ExtentsSet { object, level: 1, bytes: 99, extents: vec![extent] };
+    let extent_hex = [SEGMENT_HEX, TIME_HEX, "07000000", "02000000"].concat();
+    let stored_hex = ["40000000", "09000000", "01000000", "0d0c0b0a"].concat();
+    golden(&record, 11, &[object_hex, "01", "63000000", "01000000", &extent_hex, &stored_hex]);
+    golden(&Record::ObjectsDead { objects: vec![object] }, 12, &["01000000", object_hex]);
+    golden(&Record::ObjectsGone { objects: vec![object] }, 13, &["01000000", object_hex]);
 }
 
 #[test]

@@ -70,6 +70,9 @@ impl Outside {
                     None => drop(self.entries.remove(&key)),
                 }
             }
+            RowChange::Extent(_) | RowChange::ExtentGone { .. } | RowChange::Object { .. } => {
+                unreachable!("nothing is stored here")
+            }
             RowChange::Ended { segment, rows } => {
                 let any = self.attributes.keys().any(|(of, _)| *of == segment)
                     || self.entries.keys().any(|(of, _)| *of == segment);

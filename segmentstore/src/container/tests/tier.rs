@@ -1,0 +1,136 @@
+//! Bytes on their way to objects and back, on a container of its own.
+
+use super::*;
+use crate::operation::Request;
+use futures_util::StreamExt;
+
+impl Running {
+    /// Asks that the log be not needed, and waits for it.
+    async fn to_storage(&self, number: usize) {
+        let heard = self.heard.clone();
+        let call = move |outcome: Outcome| heard.0.lock().push((number, outcome));
+        self.handle.send(Operation::FlushToStorage(Box::new(call))).await.unwrap();
+        self.settle().await;
+        assert_eq!(self.heard.of(number), Some(Ok(Answer::Done)), "nothing holds it up");
+    }
+
+    fn extents(&self, name: &str) -> Vec<(u64, u32)> {
+        let extents = self.handle.views().find(name).unwrap().extents();
+        extents.iter().map(|extent| (extent.offset, extent.length)).collect()
+    }
+}
+
+async fn names_in(store: &InMemory) -> Vec<String> {
+    let mut names: Vec<String> =
+        store.list(None).map(|object| object.unwrap().location.to_string()).collect().await;
+    names.sort();
+    names
+}
+
+async fn writes(running: &Running, name: &'static str, connection: u64, appends: i64) {
+    let number = usize::try_from(connection).unwrap() * 1_000;
+    running.request(number, create(name, SegmentKind::Stream)).await;
+    running.request(number + 1, set_up(session(connection, 1), name)).await;
+    for event in 1..=appends {
+        let number = number + 1 + usize::try_from(event).unwrap();
+        running.append(number, session(connection, 1), event, b"ten bytes!").await;
+        running.settle().await;
+    }
+}
+
+#[test]
+fn flushed_bytes_are_read_from_objects_and_the_log_is_not_needed() {
+    on_paused_clock(async {
+        let mut world = World::new(41);
+        let running = world.open().await;
+        writes(&running, "big", 1, 60).await;
+        writes(&running, "small", 2, 3).await;
+        let before = running.content("big");
+        running.to_storage(1).await;
+        assert_eq!(running.extents("big"), [(0, 250), (250, 250), (500, 100)], "at most 256 bytes each");
+        assert_eq!(running.extents("small"), [(0, 30)]);
+        assert_eq!(running.content("big"), before);
+        let (mut reader, _writer) = running.log.open(ContainerId(1)).unwrap();
+        assert!(reader.next().unwrap().is_none(), "the other container never wrote");
+        world.crash(running, 7).await;
+        // A log that lost everything below the floor is whole.
+        let running = world.open().await;
+        assert_eq!(running.content("big"), before);
+        assert_eq!(running.extents("small"), [(0, 30)]);
+    });
+}
+
+#[test]
+fn merged_segment_brings_its_extents_along() {
+    on_paused_clock(async {
+        let mut world = World::new(42);
+        let running = world.open().await;
+        writes(&running, "t", 1, 2).await;
+        writes(&running, "s", 2, 10).await;
+        running.to_storage(1).await;
+        running.append(500, session(1, 1), 3, b"in the log").await;
+        running.settle().await;
+        running.request(2, Request::Merge { target: "t".into(), source: "s".into(), updates: vec![] }).await;
+        running.settle().await;
+        let content = running.content("t").unwrap();
+        assert_eq!(content.len(), 130);
+        assert_eq!(running.extents("t"), [(0, 20), (30, 100)]);
+        world.crash(running, 1).await;
+        for seed in 2..4 {
+            let running = world.open().await;
+            assert_eq!(running.content("t").unwrap(), content);
+            if seed == 2 {
+                running.to_storage(3).await;
+            }
+            world.crash(running, seed).await;
+        }
+        let running = world.open().await;
+        assert_eq!(running.content("t").unwrap(), content);
+        assert_eq!(running.extents("t"), [(0, 20), (20, 10), (30, 100)]);
+    });
+}
+
+#[test]
+fn object_goes_when_its_last_extent_is_gone_and_its_grace_is_over() {
+    on_paused_clock(async {
+        let mut world = World::new(43);
+        let running = world.open().await;
+        writes(&running, "a", 1, 3).await;
+        writes(&running, "b", 2, 3).await;
+        running.to_storage(1).await;
+        assert_eq!(names_in(&world.objects).await.len(), 1, "both lie in one object");
+        running.request(2, Request::Delete { name: "a".into(), table: false, must_be_empty: false }).await;
+        running.pass(GRACE * 10).await;
+        assert_eq!(names_in(&world.objects).await.len(), 1, "one segment is still in it");
+        running.request(3, Request::Truncate { name: "b".into(), offset: 30 }).await;
+        running.pass(GRACE / 2).await;
+        assert_eq!(names_in(&world.objects).await.len(), 1);
+        running.pass(GRACE * 5).await;
+        assert_eq!(names_in(&world.objects).await, Vec::<String>::new());
+        world.crash(running, 3).await;
+        let running = world.open().await;
+        assert_eq!(running.content("b").unwrap(), b"");
+    });
+}
+
+#[test]
+fn name_planned_by_an_earlier_epoch_is_given_up_and_its_object_deleted() {
+    on_paused_clock(async {
+        let mut world = World::new(44);
+        let running = world.open().await;
+        writes(&running, "a", 1, 3).await;
+        // The object is put, but the record that makes it readable never becomes durable.
+        let unheard = Operation::FlushToStorage(Box::new(|_| {}));
+        running.handle.send(unheard).await.unwrap();
+        running.idle().await;
+        assert!(running.log.log.turn().unwrap(), "names are planned");
+        running.idle().await;
+        assert_eq!(names_in(&world.objects).await.len(), 1);
+        let content = running.content("a");
+        world.crash(running, 5).await;
+        let running = world.open().await;
+        assert_eq!((running.extents("a"), running.content("a")), (vec![], content));
+        running.pass(GRACE * 4).await;
+        assert_eq!(names_in(&world.objects).await, Vec::<String>::new());
+    });
+}

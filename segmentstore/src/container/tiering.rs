@@ -1,0 +1,428 @@
+//! Bringing bytes from the log to objects, and deleting objects that nothing names any more.
+//!
+//! The task decides and records; what waits for the object store runs on the storage runtime and reports back. No
+//! upload waits for another, an upload is repeated until it succeeds or the container ends, and only an admitted record
+//! makes what it brought readable.
+
+use super::backlog::{Job, Rules};
+use super::task::{Event, Failure, Task};
+use crate::log::Log;
+use crate::operation::{Answer, Call, Extent, Refusal};
+use crate::read::{Pins, log_chunks};
+use crate::state::{Piece, Pieces};
+use crate::tier::{BuiltObject, ObjectBuilder, Objects};
+use crate::types::{ContainerId, ObjectId, SegmentId, SequenceNumber};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+
+/// Objects under way at one time.
+const UPLOADS_MAX: usize = 4;
+/// Names planned at one time.
+const NAMES: u32 = 64;
+/// First wait before an upload is repeated; doubled each time.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+/// Longest such wait.
+const RETRY_MAX: Duration = Duration::from_secs(10);
+/// Objects deleted in one step.
+const DELETES_MAX: usize = 64;
+/// Everything is due when the log holds this share of its budget, so that the floor can rise.
+const PRESSED_LOG_SHARE: u64 = 4;
+/// A stored range keeps one append boundary for each of this many bytes.
+const BOUNDARY_BYTES: u64 = 1024 * 1024;
+
+/// What a container needs to have long-term storage.
+#[derive(Clone, Debug)]
+pub struct Tier {
+    /// The container's objects.
+    pub objects: Objects,
+    /// When bytes are due.
+    pub rules: Rules,
+    /// How long an object stays after its last extent has gone; longer than any read takes.
+    pub grace: Duration,
+}
+
+/// An object that is up.
+pub(super) struct Uploaded {
+    object: ObjectId,
+    level: u8,
+    bytes: u32,
+    ranges: Vec<Extent>,
+    segments: Vec<SegmentId>,
+    /// Segments of which something did not go in.
+    left_out: Vec<SegmentId>,
+}
+
+/// Somebody waits until the log is not needed.
+struct Asked {
+    call: Call,
+    at: Instant,
+    after: SequenceNumber,
+    /// Known once everything older than `at` lies in objects.
+    index_upto: Option<SequenceNumber>,
+}
+
+/// Where the container stands with its objects.
+pub(super) struct Tiering {
+    tier: Tier,
+    /// Objects that are being read.
+    pins: Pins,
+    /// Names that may be used.
+    names: VecDeque<ObjectId>,
+    /// Names whose record is not applied yet.
+    planned: Option<(SequenceNumber, ObjectId)>,
+    ready: VecDeque<Job>,
+    uploads: usize,
+    /// Segments whose bytes are in objects once the record is applied.
+    settling: VecDeque<(SequenceNumber, Vec<SegmentId>)>,
+    asked: Vec<Asked>,
+    /// Dead objects, and since when this owner knows.
+    dead: BTreeMap<ObjectId, Instant>,
+    deleting: bool,
+    pub(super) work: TaskTracker,
+    pub(super) stop: CancellationToken,
+}
+
+impl Tiering {
+    pub(super) fn new(tier: Tier, pins: Pins) -> Self {
+        Self {
+            tier,
+            pins,
+            names: VecDeque::new(),
+            planned: None,
+            ready: VecDeque::new(),
+            uploads: 0,
+            settling: VecDeque::new(),
+            asked: Vec::new(),
+            dead: BTreeMap::new(),
+            deleting: false,
+            work: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    /// Ends everything under way; who waits for a flush hears that it did not come to pass.
+    pub(super) async fn end(&mut self) {
+        self.stop.cancel();
+        self.work.close();
+        self.work.wait().await;
+        for asked in std::mem::take(&mut self.asked) {
+            (asked.call)(Err(Refusal::Unavailable));
+        }
+    }
+}
+
+impl Task {
+    /// Starts what is due.
+    pub(super) fn tier_if_due(&mut self) -> Result<(), Failure> {
+        let now = Instant::now();
+        let room = self.log.room();
+        let pinned = room.budget_bytes - room.admissible_bytes.min(room.budget_bytes);
+        let all = !self.tiering.asked.is_empty() || pinned > room.budget_bytes / PRESSED_LOG_SHARE;
+        let jobs_max = UPLOADS_MAX.saturating_sub(self.tiering.uploads + self.tiering.ready.len());
+        let rules = self.tiering.tier.rules;
+        let jobs = self.publisher.backlog.take_due(now, &rules, all, jobs_max);
+        self.tiering.ready.extend(jobs);
+        self.start_uploads()?;
+        self.collect(now)
+    }
+
+    fn start_uploads(&mut self) -> Result<(), Failure> {
+        while !self.tiering.ready.is_empty() {
+            let Some(name) = self.tiering.names.pop_front() else { return self.plan_names() };
+            if let Some(job) = self.tiering.ready.pop_front() {
+                self.start_upload(name, &job);
+            }
+        }
+        Ok(())
+    }
+
+    fn plan_names(&mut self) -> Result<(), Failure> {
+        if self.tiering.planned.is_some() {
+            return Ok(());
+        }
+        let mut records = std::mem::take(&mut self.work.records);
+        let first = self.state.admit_plan(NAMES, &mut records);
+        self.stage_all(records);
+        let staged = SequenceNumber(self.state.next_sequence().0 - 1);
+        self.tiering.planned = Some((staged, first));
+        self.submit()
+    }
+
+    fn start_upload(&mut self, object: ObjectId, job: &Job) {
+        let mut runs = Vec::new();
+        for (segment, room) in &job.parts {
+            if let Some(view) = self.publisher.view(*segment) {
+                runs.extend(
+                    view.pieces(|pieces| places(pieces, *room)).into_iter().map(|run| (*segment, run)),
+                );
+            }
+        }
+        let upload = Upload {
+            container: self.id,
+            object,
+            created_ms: self.clock.wall_ms(),
+            runs,
+            segments: job.parts.iter().map(|(segment, _)| *segment).collect(),
+            log: Arc::clone(&self.log),
+            objects: self.tiering.tier.objects.clone(),
+        };
+        self.tiering.uploads += 1;
+        let (events, stop) = (self.event_sender.clone(), self.tiering.stop.clone());
+        drop(self.tiering.work.spawn_on(
+            async move {
+                tokio::select! { biased;
+                    // Final; nothing can starve behind it.
+                    () = stop.cancelled() => {}
+                    uploaded = upload.run() => {
+                        let _ended = events.send(Event::Uploaded(uploaded)).await;
+                    }
+                }
+            },
+            &self.storage,
+        ));
+    }
+
+    pub(super) fn uploaded(&mut self, uploaded: Uploaded) -> Result<(), Failure> {
+        let Uploaded { object, level, bytes, ranges, segments, left_out } = uploaded;
+        self.tiering.uploads -= 1;
+        self.publisher.backlog.ended(left_out, false);
+        let mut records = std::mem::take(&mut self.work.records);
+        let publisher = &self.publisher;
+        let fits = |extent: &Extent| {
+            publisher
+                .view(extent.segment)
+                .is_some_and(|view| view.pieces(|pieces| pieces.are_places(extent.offset, extent.end())))
+        };
+        self.state.admit_extents((object, level, bytes), &ranges, fits, &mut records);
+        self.stage_all(records);
+        let staged = SequenceNumber(self.state.next_sequence().0 - 1);
+        self.tiering.settling.push_back((staged, segments));
+        self.submit()?;
+        self.start_uploads()
+    }
+
+    /// Goes on with what waited for records to be applied.
+    pub(super) fn tiering_applied(&mut self) -> Result<(), Failure> {
+        let applied = self.state.applied_upto();
+        let mut settled = false;
+        while let Some((_, segments)) = self.tiering.settling.pop_front_if(|(after, _)| *after <= applied) {
+            self.publisher.backlog.ended(segments, true);
+            settled = true;
+        }
+        if settled {
+            self.raise_floor();
+        }
+        if let Some((_, first)) = self.tiering.planned.take_if(|(after, _)| *after <= applied) {
+            let names = (first.counter..first.counter + NAMES).map(|counter| ObjectId { counter, ..first });
+            self.tiering.names.extend(names);
+            self.start_uploads()?;
+        }
+        if self.tiering.asked.is_empty() { Ok(()) } else { self.answer_asked() }
+    }
+
+    /// Somebody asks that the log be not needed for anything acknowledged so far.
+    pub(super) fn flush_all(&mut self, call: Call) -> Result<(), Failure> {
+        let after = SequenceNumber(self.state.next_sequence().0 - 1);
+        self.tiering.asked.push(Asked { call, at: Instant::now(), after, index_upto: None });
+        self.tier_if_due()?;
+        self.answer_asked()
+    }
+
+    pub(super) fn answer_asked(&mut self) -> Result<(), Failure> {
+        let applied = self.state.applied_upto();
+        let mut waiting = Vec::new();
+        for mut asked in std::mem::take(&mut self.tiering.asked) {
+            let stored = applied >= asked.after && !self.publisher.backlog.has_older(asked.at);
+            if stored && asked.index_upto.is_none() {
+                asked.index_upto = Some(applied);
+            }
+            match asked.index_upto {
+                Some(upto) if upto <= self.index.applied() => (asked.call)(Ok(Answer::Done)),
+                _ => waiting.push(asked),
+            }
+        }
+        let flush = waiting.iter().any(|asked| asked.index_upto.is_some());
+        let more = waiting.iter().any(|asked| asked.index_upto.is_none());
+        self.tiering.asked = waiting;
+        if flush {
+            self.start_flush();
+        }
+        if more { self.tier_if_due() } else { Ok(()) }
+    }
+
+    /// Gives up objects that nothing names, and deletes those that were given up long enough ago.
+    fn collect(&mut self, now: Instant) -> Result<(), Failure> {
+        if self.state.has_unused_objects() {
+            let mut records = std::mem::take(&mut self.work.records);
+            self.state.admit_dead(&mut records);
+            self.stage_all(records);
+            self.submit()?;
+        }
+        for id in self.state.dead_objects() {
+            self.tiering.dead.entry(id).or_insert(now);
+        }
+        if self.tiering.deleting {
+            return Ok(());
+        }
+        let Tiering { dead, pins, tier, .. } = &self.tiering;
+        let due = dead
+            .iter()
+            .filter(|(id, since)| now.duration_since(**since) >= tier.grace && !pins.is_pinned(**id));
+        let due: Vec<ObjectId> = due.map(|(id, _)| *id).take(DELETES_MAX).collect();
+        if due.is_empty() {
+            return Ok(());
+        }
+        self.tiering.deleting = true;
+        let (events, stop) = (self.event_sender.clone(), self.tiering.stop.clone());
+        let objects = self.tiering.tier.objects.clone();
+        drop(self.tiering.work.spawn_on(
+            async move {
+                tokio::select! { biased;
+                    // Final; nothing can starve behind it.
+                    () = stop.cancelled() => {}
+                    gone = delete(&objects, due) => {
+                        let _ended = events.send(Event::ObjectsDeleted(gone)).await;
+                    }
+                }
+            },
+            &self.storage,
+        ));
+        Ok(())
+    }
+
+    pub(super) fn objects_deleted(&mut self, gone: Vec<ObjectId>) -> Result<(), Failure> {
+        self.tiering.deleting = false;
+        if gone.is_empty() {
+            return Ok(());
+        }
+        for id in &gone {
+            self.tiering.dead.remove(id);
+        }
+        let mut records = std::mem::take(&mut self.work.records);
+        self.state.admit_gone(gone, &mut records);
+        self.stage_all(records);
+        self.submit()
+    }
+}
+
+/// The oldest places of a segment, run by run: at most `room` bytes, but one piece whatever its size.
+fn places(pieces: &Pieces, room: u64) -> Vec<Vec<Piece>> {
+    let mut runs: Vec<Vec<Piece>> = Vec::new();
+    let mut taken = 0;
+    for piece in pieces.iter().filter(|piece| piece.is_place()) {
+        if taken > 0 && taken + piece.length > room {
+            break;
+        }
+        taken += piece.length;
+        match runs.last_mut() {
+            Some(run) if run.last().is_some_and(|last| last.end() == piece.offset) => run.push(*piece),
+            _ => runs.push(vec![*piece]),
+        }
+    }
+    runs
+}
+
+/// Offsets in a run where appends begin, one per MiB.
+fn boundaries(run: &[Piece]) -> Vec<u32> {
+    let mut kept = Vec::new();
+    let Some(first) = run.first() else { return kept };
+    let mut next = BOUNDARY_BYTES;
+    for piece in run {
+        let at = piece.offset - first.offset;
+        if at >= next {
+            kept.push(u32::try_from(at).unwrap_or(u32::MAX));
+            next = at + BOUNDARY_BYTES;
+        }
+    }
+    kept
+}
+
+struct Upload {
+    container: ContainerId,
+    object: ObjectId,
+    created_ms: i64,
+    runs: Vec<(SegmentId, Vec<Piece>)>,
+    segments: Vec<SegmentId>,
+    log: Arc<dyn Log>,
+    objects: Objects,
+}
+
+impl Upload {
+    async fn run(self) -> Uploaded {
+        let Self { container, object, created_ms, runs, segments, log, objects } = self;
+        let (built, ranges, left_out) = build(container, object, created_ms, &runs, &*log);
+        let bytes = u32::try_from(built.bytes).unwrap_or(u32::MAX);
+        if !ranges.is_empty() {
+            put(&objects, &built, container).await;
+        }
+        Uploaded { object, level: 0, bytes, ranges, segments, left_out }
+    }
+}
+
+/// Lays out an object. What has no room is left out, and what is not in the log any more: it was truncated or deleted.
+fn build(
+    container: ContainerId,
+    object: ObjectId,
+    created_ms: i64,
+    runs: &[(SegmentId, Vec<Piece>)],
+    log: &dyn Log,
+) -> (BuiltObject, Vec<Extent>, Vec<SegmentId>) {
+    let mut builder = ObjectBuilder::new(container, object, 0, created_ms);
+    let (mut ranges, mut left_out) = (Vec::with_capacity(runs.len()), Vec::new());
+    for (segment, run) in runs {
+        let Some(first) = run.first() else { continue };
+        let chunks = log_chunks(log, run);
+        let (true, Ok(chunks)) = (builder.fits(run.iter().map(|piece| piece.length).sum()), chunks) else {
+            left_out.push(*segment);
+            continue;
+        };
+        let stored = builder.range(*segment, first.offset, chunks, boundaries(run));
+        ranges.push(Extent {
+            segment: *segment,
+            offset: first.offset,
+            length: stored.length,
+            skip: 0,
+            stored,
+        });
+    }
+    (builder.finish(), ranges, left_out)
+}
+
+/// Puts an object, again and again until it is there.
+async fn put(objects: &Objects, built: &BuiltObject, container: ContainerId) {
+    let mut wait = RETRY_MIN;
+    let mut failed = false;
+    while let Err(error) = objects.put(built).await {
+        if !failed {
+            let error = &error as &dyn std::error::Error;
+            warn!(container = container.0, object = %built.id, error, "upload failed, it is repeated");
+        }
+        failed = true;
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(RETRY_MAX);
+    }
+    if failed {
+        info!(container = container.0, object = %built.id, "upload succeeded in the end");
+    }
+}
+
+/// Deletes objects; returns those that are gone. The others are tried again.
+async fn delete(objects: &Objects, due: Vec<ObjectId>) -> Vec<ObjectId> {
+    let mut gone = Vec::new();
+    for id in due {
+        match objects.delete(id).await {
+            Ok(()) => gone.push(id),
+            Err(error) => {
+                warn!(object = %id, error = &error as &dyn std::error::Error, "delete failed, it is repeated");
+                tokio::time::sleep(RETRY_MAX).await;
+                break;
+            }
+        }
+    }
+    gone
+}
