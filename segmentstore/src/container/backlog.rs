@@ -36,6 +36,8 @@ impl Default for Rules {
 /// An object to be made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Job {
+    /// It is a large part of one segment.
+    pub(super) alone: bool,
     /// Segments, each with how many of its oldest un-tiered bytes may go in.
     pub(super) parts: Vec<(SegmentId, u64)>,
 }
@@ -120,7 +122,7 @@ impl Backlog {
                 continue;
             }
             if waiting.bytes >= rules.own_bytes {
-                jobs.push(Job { parts: vec![(*id, rules.object_bytes)] });
+                jobs.push(Job { alone: true, parts: vec![(*id, rules.object_bytes)] });
             } else {
                 rest.push((*id, waiting.bytes));
                 rest_bytes += waiting.bytes;

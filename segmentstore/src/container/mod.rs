@@ -10,6 +10,7 @@ mod marks;
 mod park;
 mod publish;
 mod recover;
+mod regroup;
 mod rows;
 mod sweep;
 mod task;

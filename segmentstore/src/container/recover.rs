@@ -5,6 +5,7 @@
 
 use super::flush::Flush;
 use super::publish::Publisher;
+use super::regroup::Regroup;
 use super::rows::index_rows;
 use super::task::{Failure, Task, Work};
 use super::tiering::{Tier, Tiering};
@@ -178,6 +179,7 @@ pub async fn open(
         stop,
         tiering: Tiering::new(tier, pins),
         flush: Flush { sweep_due: true, ..Flush::default() },
+        regroup: Regroup::default(),
         work: Work::default(),
     };
     task.stage_new_epoch().map_err(|failure| match failure {

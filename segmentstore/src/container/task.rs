@@ -6,6 +6,7 @@
 use super::flush::Flush;
 use super::park::{Park, Waiter};
 use super::publish::{Publisher, RecordPlace};
+use super::regroup::{Regroup, Regrouped};
 use super::rows::{Loaded, RowValue, Seen, index_rows, newest};
 use super::tiering::{Tiering, Uploaded};
 use crate::index::{Index, IndexError};
@@ -80,6 +81,8 @@ pub(super) enum Event {
     Flushed(Result<SequenceNumber, IndexError>),
     /// An object is up.
     Uploaded(Uploaded),
+    /// A regrouped object is up, or could not be made.
+    Regrouped(Regrouped),
     /// These dead objects were deleted.
     ObjectsDeleted(Vec<ObjectId>),
     /// A sweep found rows to remove; none means that it is done.
@@ -135,6 +138,7 @@ pub(super) struct Task {
     pub(super) stop: CancellationToken,
     pub(super) flush: Flush,
     pub(super) tiering: Tiering,
+    pub(super) regroup: Regroup,
     pub(super) work: Work,
 }
 
@@ -279,6 +283,7 @@ impl Task {
                 self.answer_asked()
             }
             Event::Uploaded(uploaded) => self.uploaded(uploaded),
+            Event::Regrouped(made) => self.regrouped(made),
             Event::ObjectsDeleted(gone) => self.objects_deleted(gone),
             Event::Swept(swept) => self.swept(swept),
         }

@@ -5,6 +5,7 @@
 //! makes what it brought readable.
 
 use super::backlog::{Job, Rules};
+use super::regroup::LEVEL_MAX;
 use super::task::{Event, Failure, Task};
 use crate::log::Log;
 use crate::operation::{Answer, Call, Extent, Refusal};
@@ -48,13 +49,20 @@ pub struct Tier {
 
 /// An object that is up.
 pub(super) struct Uploaded {
-    object: ObjectId,
-    level: u8,
-    bytes: u32,
-    ranges: Vec<Extent>,
+    pub(super) object: ObjectId,
+    pub(super) level: u8,
+    pub(super) bytes: u32,
+    pub(super) ranges: Vec<Extent>,
     segments: Vec<SegmentId>,
     /// Segments of which something did not go in.
     left_out: Vec<SegmentId>,
+}
+
+impl Uploaded {
+    /// Nothing of this object is up.
+    pub(super) fn none(object: ObjectId, level: u8) -> Self {
+        Self { object, level, bytes: 0, ranges: Vec::new(), segments: Vec::new(), left_out: Vec::new() }
+    }
 }
 
 /// Somebody waits until the log is not needed.
@@ -68,11 +76,11 @@ struct Asked {
 
 /// Where the container stands with its objects.
 pub(super) struct Tiering {
-    tier: Tier,
+    pub(super) tier: Tier,
     /// Objects that are being read.
     pins: Pins,
     /// Names that may be used.
-    names: VecDeque<ObjectId>,
+    pub(super) names: VecDeque<ObjectId>,
     /// Names whose record is not applied yet.
     planned: Option<(SequenceNumber, ObjectId)>,
     ready: VecDeque<Job>,
@@ -128,6 +136,7 @@ impl Task {
         let jobs = self.publisher.backlog.take_due(now, &rules, all, jobs_max);
         self.tiering.ready.extend(jobs);
         self.start_uploads()?;
+        self.regroup_if_due(now)?;
         self.collect(now)
     }
 
@@ -141,7 +150,7 @@ impl Task {
         Ok(())
     }
 
-    fn plan_names(&mut self) -> Result<(), Failure> {
+    pub(super) fn plan_names(&mut self) -> Result<(), Failure> {
         if self.tiering.planned.is_some() {
             return Ok(());
         }
@@ -165,6 +174,7 @@ impl Task {
         let upload = Upload {
             container: self.id,
             object,
+            level: if job.alone { LEVEL_MAX } else { 0 },
             created_ms: self.clock.wall_ms(),
             runs,
             segments: job.parts.iter().map(|(segment, _)| *segment).collect(),
@@ -345,6 +355,7 @@ fn boundaries(run: &[Piece]) -> Vec<u32> {
 struct Upload {
     container: ContainerId,
     object: ObjectId,
+    level: u8,
     created_ms: i64,
     runs: Vec<(SegmentId, Vec<Piece>)>,
     segments: Vec<SegmentId>,
@@ -354,25 +365,25 @@ struct Upload {
 
 impl Upload {
     async fn run(self) -> Uploaded {
-        let Self { container, object, created_ms, runs, segments, log, objects } = self;
-        let (built, ranges, left_out) = build(container, object, created_ms, &runs, &*log);
-        let bytes = u32::try_from(built.bytes).unwrap_or(u32::MAX);
-        if !ranges.is_empty() {
-            put(&objects, &built, container).await;
+        let Self { container, object, level, created_ms, runs, segments, log, objects } = self;
+        let (builder, ranges, left_out) =
+            build(ObjectBuilder::new(container, object, level, created_ms), &runs, &*log);
+        if ranges.is_empty() {
+            return Uploaded { segments, left_out, ..Uploaded::none(object, level) };
         }
-        Uploaded { object, level: 0, bytes, ranges, segments, left_out }
+        let built = builder.finish();
+        let bytes = u32::try_from(built.bytes).unwrap_or(u32::MAX);
+        put(&objects, &built, container).await;
+        Uploaded { object, level, bytes, ranges, segments, left_out }
     }
 }
 
 /// Lays out an object. What has no room is left out, and what is not in the log any more: it was truncated or deleted.
 fn build(
-    container: ContainerId,
-    object: ObjectId,
-    created_ms: i64,
+    mut builder: ObjectBuilder,
     runs: &[(SegmentId, Vec<Piece>)],
     log: &dyn Log,
-) -> (BuiltObject, Vec<Extent>, Vec<SegmentId>) {
-    let mut builder = ObjectBuilder::new(container, object, 0, created_ms);
+) -> (ObjectBuilder, Vec<Extent>, Vec<SegmentId>) {
     let (mut ranges, mut left_out) = (Vec::with_capacity(runs.len()), Vec::new());
     for (segment, run) in runs {
         let Some(first) = run.first() else { continue };
@@ -390,11 +401,11 @@ fn build(
             stored,
         });
     }
-    (builder.finish(), ranges, left_out)
+    (builder, ranges, left_out)
 }
 
 /// Puts an object, again and again until it is there.
-async fn put(objects: &Objects, built: &BuiltObject, container: ContainerId) {
+pub(super) async fn put(objects: &Objects, built: &BuiltObject, container: ContainerId) {
     let mut wait = RETRY_MIN;
     let mut failed = false;
     while let Err(error) = objects.put(built).await {

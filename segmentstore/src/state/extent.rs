@@ -42,6 +42,8 @@ pub(super) struct Objects {
     by_id: BTreeMap<ObjectId, Object>,
     /// Objects without an extent that are not dead yet.
     unused: BTreeSet<ObjectId>,
+    /// Where extents begin, by the object that they lie in.
+    extents: BTreeSet<(ObjectId, SegmentId, u64)>,
     dead: BTreeSet<ObjectId>,
     /// Counter of the next name of this epoch.
     next: u32,
@@ -51,6 +53,7 @@ impl Objects {
     fn count(&mut self, extent: &Extent) {
         if let Some(object) = self.by_id.get_mut(&extent.stored.object) {
             object.live += 1;
+            self.extents.insert((extent.stored.object, extent.segment, extent.offset));
             object.live_bytes += u64::from(extent.length);
             self.unused.remove(&extent.stored.object);
         }
@@ -60,6 +63,7 @@ impl Objects {
         let id = extent.stored.object;
         let Some(object) = self.by_id.get_mut(&id) else { unreachable!("every extent was counted") };
         object.live -= 1;
+        self.extents.remove(&(id, extent.segment, extent.offset));
         object.live_bytes -= u64::from(extent.length);
         if object.live == 0 {
             self.unused.insert(id);
@@ -168,13 +172,31 @@ impl State {
     }
 
     /// All objects, by id.
-    pub fn objects(&self) -> impl Iterator<Item = (ObjectId, &Object)> {
+    pub fn objects(&self) -> impl DoubleEndedIterator<Item = (ObjectId, &Object)> {
         self.objects.by_id.iter().map(|(id, object)| (*id, object))
     }
 
     /// An object by id.
     pub fn object(&self, id: ObjectId) -> Option<&Object> {
         self.objects.by_id.get(&id)
+    }
+
+    /// The extents that lie in an object.
+    pub fn extents_in(&self, id: ObjectId) -> impl Iterator<Item = Extent> {
+        let all = (id, SegmentId(0), 0)..=(id, SegmentId(u64::MAX), u64::MAX);
+        self.objects.extents.range(all).filter_map(|(_, segment, offset)| {
+            self.segments.get(segment).and_then(|segment| segment.extents.get(offset)).copied()
+        })
+    }
+
+    /// The extents of a segment of which a part lies in `from..to`.
+    pub fn extents_between(&self, id: SegmentId, from: u64, to: u64) -> impl Iterator<Item = Extent> {
+        let segment = self.segments.get(&id);
+        segment.into_iter().flat_map(move |segment| {
+            let before = segment.extents.range(..from).next_back();
+            let first = before.filter(|(_, before)| before.end() > from).map_or(from, |(at, _)| *at);
+            segment.extents.range(first..to.max(first)).map(|(_, extent)| *extent)
+        })
     }
 
     /// Plans `count` names for objects of this epoch; returns the first.

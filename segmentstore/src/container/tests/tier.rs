@@ -134,3 +134,64 @@ fn name_planned_by_an_earlier_epoch_is_given_up_and_its_object_deleted() {
         assert_eq!(names_in(&world.objects).await, Vec::<String>::new());
     });
 }
+
+#[test]
+fn sixteen_packed_objects_become_one_with_joined_ranges() {
+    on_paused_clock(async {
+        let mut world = World::new(45);
+        let running = world.open().await;
+        for (connection, name) in [(1, "a"), (2, "b")] {
+            writes(&running, name, connection, 0).await;
+        }
+        let mut number = 100;
+        for round in 0..16 {
+            for connection in [1, 2] {
+                let event = i64::from(round) + 1;
+                running.append(number, session(connection, 1), event, b"abcdefg").await;
+                number += 1;
+            }
+            running.settle().await;
+            running.to_storage(number).await;
+            number += 1;
+        }
+        let content = [running.content("a"), running.content("b")];
+        assert_eq!(running.extents("a").len(), 16);
+        assert_eq!(names_in(&world.objects).await.len(), 16);
+        running.pass(Duration::from_mins(1)).await;
+        assert_eq!((running.extents("a"), running.extents("b")), (vec![(0, 112)], vec![(0, 112)]));
+        assert_eq!([running.content("a"), running.content("b")], content);
+        assert_eq!(
+            names_in(&world.objects).await.len(),
+            2,
+            "both are large now, and what they were in is gone"
+        );
+        world.crash(running, 2).await;
+        let running = world.open().await;
+        assert_eq!(running.extents("a"), [(0, 112)]);
+        assert_eq!([running.content("a"), running.content("b")], content);
+    });
+}
+
+#[test]
+fn quiet_store_regroups_what_is_left_and_leaves_truncated_bytes_behind() {
+    on_paused_clock(async {
+        let mut world = World::new(46);
+        let running = world.open().await;
+        writes(&running, "a", 1, 3).await;
+        running.to_storage(1).await;
+        for event in 4..7 {
+            running.append(200 + usize::try_from(event).unwrap(), session(1, 1), event, b"ten bytes!").await;
+            running.settle().await;
+        }
+        running.to_storage(2).await;
+        running.request(3, Request::Truncate { name: "a".into(), offset: 15 }).await;
+        running.settle().await;
+        let content = running.content("a");
+        assert_eq!(running.extents("a"), [(0, 30), (30, 30)]);
+        running.pass(Duration::from_mins(12)).await;
+        assert_eq!(running.extents("a"), [(15, 45)]);
+        assert_eq!(running.content("a"), content);
+        world.crash(running, 2).await;
+        assert_eq!(world.open().await.content("a"), content);
+    });
+}
