@@ -10,6 +10,8 @@ pub mod log;
 pub mod operation;
 pub mod read;
 pub mod server;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
 pub mod state;
 pub mod store;
 pub mod tier;

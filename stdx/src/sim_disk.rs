@@ -120,7 +120,7 @@ impl SimDisk {
         self.state.lock().syncs_until_error = Some(nth);
     }
 
-    /// Refuses to hold more than `bytes` in all files together.
+    /// Refuses to hold more than `bytes` in all files together; `u64::MAX` is no limit.
     pub fn set_capacity(&self, bytes: u64) {
         self.state.lock().capacity = Some(bytes);
     }
@@ -164,7 +164,13 @@ impl SimDisk {
 
     /// The changing calls so far.
     pub fn trace(&self) -> Vec<DiskCall> {
-        self.state.lock().trace.clone()
+        self.trace_from(0)
+    }
+
+    /// The changing calls behind the first `seen` ones.
+    pub fn trace_from(&self, seen: u64) -> Vec<DiskCall> {
+        let seen = usize::try_from(seen).unwrap_or(usize::MAX);
+        self.state.lock().trace.iter().skip(seen).cloned().collect()
     }
 
     /// How many changing calls there were so far.

@@ -25,6 +25,7 @@ const FLOORS: &[(&str, &[&[&str]])] = &[
             &["container"],
             &["server"],
             &["store"],
+            &["sim"],
         ],
     ),
     (

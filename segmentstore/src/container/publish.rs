@@ -167,3 +167,10 @@ impl Publisher {
         self.by_id.clear();
     }
 }
+
+/// However the container's task ends, by a panic too: readers that wait must hear of it.
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

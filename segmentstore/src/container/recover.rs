@@ -191,20 +191,24 @@ pub async fn open(
     Ok((handle, running))
 }
 
-/// Reads the container's log, on a thread that may block.
+/// Reads the container's log, on a thread that may block if it needs one.
 async fn scan(
     mut recovery: Recovery,
     log: Arc<dyn Log>,
     index: Index,
 ) -> Result<(Recovery, Box<dyn LogWriter>), OpenError> {
-    let scanning = tokio::task::spawn_blocking(move || {
+    let blocks = log.blocks();
+    let scan = move || {
         let container = recovery.container;
         let (mut reader, writer) =
             log.open(container).map_err(|source| OpenError::Log { container, source })?;
         recovery.scan(&mut *reader, &index)?;
         Ok((recovery, writer))
-    });
-    match scanning.await {
+    };
+    if !blocks {
+        return scan();
+    }
+    match tokio::task::spawn_blocking(scan).await {
         Ok(scanned) => scanned,
         Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
     }

@@ -82,6 +82,7 @@ pub enum Pace {
 #[derive(Debug)]
 struct Shared {
     config: LogConfig,
+    pace: Pace,
     seams: Seams,
     table: Arc<FileTable>,
     keeper: Arc<Keeper>,
@@ -121,7 +122,7 @@ impl LocalLog {
         let fill_bytes = usize::try_from(config.batch_bytes_max())
             .map_or(PAYLOAD_BYTES_FILL, |max| max.min(PAYLOAD_BYTES_FILL));
         let queue = Queue::new(&marks, fill_bytes);
-        let shared = Arc::new(Shared { config, seams, table, keeper, queue });
+        let shared = Arc::new(Shared { config, pace, seams, table, keeper, queue });
         let log = Self {
             shared: Arc::clone(&shared),
             threads: Mutex::default(),
@@ -144,7 +145,8 @@ impl LocalLog {
         Ok(log)
     }
 
-    /// Writes one frame of what is pending, for a log of [`Pace::Manual`]; false if nothing was pending.
+    /// Writes one frame of what is pending, for a log of [`Pace::Manual`]; false if nothing was pending. What a full
+    /// log cannot take stays pending.
     ///
     /// # Errors
     /// Why the log is closed from now on.
@@ -279,7 +281,11 @@ fn work_once(shared: &Shared, committer: &mut Committer, work: Work) -> Result<(
         }
         Err(LogError::Full) => {
             shared.keeper.give(committer.free()?);
-            if shared.queue.put_back(batches, FULL_RETRY) { Ok(()) } else { Err(LogError::Full) }
+            let wait = match shared.pace {
+                Pace::Threads => FULL_RETRY,
+                Pace::Manual => Duration::ZERO,
+            };
+            if shared.queue.put_back(batches, wait) { Ok(()) } else { Err(LogError::Full) }
         }
         Err(why) => Err(why),
     }
@@ -319,6 +325,10 @@ impl Log for LocalLog {
 
     fn oldest(&self) -> LogAddress {
         self.shared.table.oldest()
+    }
+
+    fn blocks(&self) -> bool {
+        self.shared.pace == Pace::Threads
     }
 
     fn close(&self) {

@@ -84,6 +84,12 @@ pub trait Log: Send + Sync {
     /// The address of the oldest byte still kept: everything below is gone.
     fn oldest(&self) -> LogAddress;
 
+    /// Whether opening and reading it may block a thread for long; a simulated log never does, and there a second
+    /// thread would make two runs of one seed differ.
+    fn blocks(&self) -> bool {
+        true
+    }
+
     /// Writes what was appended, then closes; blocks until that is durable.
     fn close(&self);
 }

@@ -30,8 +30,11 @@ impl Views {
         }
     }
 
-    /// Takes all segments out, when the container closes.
+    /// Takes all segments out, when the container closes; oldest first, so that readers wake in an order that a seed
+    /// repeats.
     pub(crate) fn clear(&self) -> Vec<Arc<View>> {
-        self.by_name.write().drain().map(|(_, view)| view).collect()
+        let mut views: Vec<_> = self.by_name.write().drain().map(|(_, view)| view).collect();
+        views.sort_unstable_by_key(|view| view.id);
+        views
     }
 }

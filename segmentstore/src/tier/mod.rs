@@ -12,12 +12,14 @@ mod builder;
 mod error;
 mod format;
 mod objects;
+mod probe;
 
-pub use backend::local_store;
+pub use backend::{BackendError, BackendOptions, local_store, open_store};
 pub use builder::{BuiltObject, ObjectBuilder};
 pub use error::{ObjectError, TierError};
 pub use format::{Footer, FooterRange, ObjectHeader, verify, verify_object};
 pub use objects::Objects;
+pub use probe::{ProbeError, probe};
 
 /// Bytes of a block: what one CRC covers. A block belongs to one range, and the last of a range may be short.
 pub const BLOCK_BYTES: u32 = 64 * 1024;

@@ -256,3 +256,21 @@ fn what_no_record_holds_is_refused_and_the_container_goes_on() {
         assert_eq!(running.content("s"), Some(Vec::new()));
     });
 }
+
+#[test]
+fn reader_that_waits_hears_of_a_container_that_died_amid_its_work() {
+    // Found by simulation: only an orderly end told readers, so one at the tail waited for good.
+    on_paused_clock(async {
+        let running = World::new(9).open().await;
+        running.request(0, create("s", SegmentKind::Stream)).await;
+        running.settle().await;
+        let view = running.handle.views().find("s").unwrap();
+        let log = Arc::clone(&running.log);
+        let reader = tokio::spawn(async move { view.read(&*log, 0, 10).await.unwrap() });
+        running.idle().await;
+        running.task.abort();
+        running.idle().await;
+        assert!(reader.is_finished());
+        assert_eq!(reader.await.unwrap(), ReadReply::Gone);
+    });
+}

@@ -156,9 +156,3 @@ async fn read_behind_the_end_is_refused() {
     })
     .await;
 }
-
-#[test]
-fn folder_syncs_what_it_answers() {
-    let folder = tempfile::tempdir().unwrap();
-    assert!(format!("{:?}", local_store(folder.path()).unwrap()).contains("fsync: true"));
-}
