@@ -265,8 +265,9 @@ fn reader_that_waits_hears_of_a_container_that_died_amid_its_work() {
         running.request(0, create("s", SegmentKind::Stream)).await;
         running.settle().await;
         let view = running.handle.views().find("s").unwrap();
-        let log = Arc::clone(&running.log);
-        let reader = tokio::spawn(async move { view.read(&*log, 0, 10).await.unwrap() });
+        let handle = running.handle.clone();
+        let reader =
+            tokio::spawn(async move { view.read(handle.log(), handle.cold(), 0, 10).await.unwrap() });
         running.idle().await;
         running.task.abort();
         running.idle().await;
