@@ -32,6 +32,18 @@ pub(crate) struct Config {
     pub(crate) containers: u16,
     /// Most bytes that the log may take on disk before appends are refused, at least 256 MiB. Default 16 GiB.
     pub(crate) log_budget: ByteSize,
+    /// Where long-term storage is: a folder, `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`. Keys
+    /// come from the environment variables of the provider's own tools. Default: the folder `tier` in the data folder.
+    pub(crate) object_store: Option<String>,
+    /// Address of the object store instead of the provider's own, as `https://host:port`. Default: none.
+    pub(crate) object_store_endpoint: Option<String>,
+    /// Region of an S3 bucket. Default: what `AWS_REGION` says, else `us-east-1`.
+    pub(crate) object_store_region: Option<String>,
+    /// Whether keys and data may pass in the clear to an `http://` endpoint. Default false.
+    pub(crate) object_store_allow_http: bool,
+    /// Age in seconds at which bytes go to long-term storage at the latest, 1 to 86400: what a lost log disk would lose.
+    /// Default 120.
+    pub(crate) tier_after: u32,
 }
 
 /// One layer of settings; `None` leaves the value to the layers below.
@@ -52,6 +64,16 @@ pub(crate) struct Layer {
     pub(crate) containers: Option<u16>,
     /// See [`Config::log_budget`].
     pub(crate) log_budget: Option<ByteSize>,
+    /// See [`Config::object_store`].
+    pub(crate) object_store: Option<String>,
+    /// See [`Config::object_store_endpoint`].
+    pub(crate) object_store_endpoint: Option<String>,
+    /// See [`Config::object_store_region`].
+    pub(crate) object_store_region: Option<String>,
+    /// See [`Config::object_store_allow_http`].
+    pub(crate) object_store_allow_http: Option<bool>,
+    /// See [`Config::tier_after`].
+    pub(crate) tier_after: Option<u32>,
 }
 
 /// Why there is no usable configuration.
@@ -112,6 +134,11 @@ impl Config {
             advertise: given.advertise.unwrap_or_else(|| advertised_host(listen_controller.ip())),
             containers: given.containers.unwrap_or(1),
             log_budget: given.log_budget.unwrap_or(ByteSize::gib(16)),
+            object_store: given.object_store,
+            object_store_endpoint: given.object_store_endpoint,
+            object_store_region: given.object_store_region,
+            object_store_allow_http: given.object_store_allow_http.unwrap_or(false),
+            tier_after: given.tier_after.unwrap_or(120),
         };
         config.check()?;
         Ok(config)
@@ -119,8 +146,10 @@ impl Config {
 
     /// One line that shows every setting.
     pub(crate) fn describe(&self) -> String {
+        let unset = || "default".to_owned();
         format!(
-            "data={} listen-controller={} listen-store={} listen-rest={} advertise={} containers={} log-budget={}",
+            "data={} listen-controller={} listen-store={} listen-rest={} advertise={} containers={} log-budget={} \
+             object-store={} object-store-endpoint={} object-store-region={} object-store-allow-http={} tier-after={}",
             self.data.display(),
             self.listen_controller,
             self.listen_store,
@@ -128,6 +157,11 @@ impl Config {
             self.advertise,
             self.containers,
             self.log_budget,
+            self.object_store.clone().unwrap_or_else(|| self.data.join("tier").display().to_string()),
+            self.object_store_endpoint.clone().unwrap_or_else(unset),
+            self.object_store_region.clone().unwrap_or_else(unset),
+            self.object_store_allow_http,
+            self.tier_after,
         )
     }
 
@@ -138,6 +172,9 @@ impl Config {
         }
         if self.log_budget < ByteSize::mib(256) {
             return range("log-budget", self.log_budget.to_string(), "at least 256MiB");
+        }
+        if !(1..=86_400).contains(&self.tier_after) {
+            return range("tier-after", self.tier_after.to_string(), "1 to 86400 seconds");
         }
         if !is_host(&self.advertise) {
             let names = "a host name of letters, digits, '.' and '-', or an address";
@@ -172,6 +209,11 @@ impl Layer {
             advertise: variable("ADVERTISE").map(|(_name, value)| value),
             containers: parsed(variable("CONTAINERS"), "a number from 1 to 512")?,
             log_budget: parsed(variable("LOG_BUDGET"), "a size such as 16GiB")?,
+            object_store: variable("OBJECT_STORE").map(|(_name, value)| value),
+            object_store_endpoint: variable("OBJECT_STORE_ENDPOINT").map(|(_name, value)| value),
+            object_store_region: variable("OBJECT_STORE_REGION").map(|(_name, value)| value),
+            object_store_allow_http: parsed(variable("OBJECT_STORE_ALLOW_HTTP"), "true or false")?,
+            tier_after: parsed(variable("TIER_AFTER"), "seconds from 1 to 86400")?,
         })
     }
 
@@ -184,6 +226,11 @@ impl Layer {
             advertise: self.advertise.or(below.advertise),
             containers: self.containers.or(below.containers),
             log_budget: self.log_budget.or(below.log_budget),
+            object_store: self.object_store.or(below.object_store),
+            object_store_endpoint: self.object_store_endpoint.or(below.object_store_endpoint),
+            object_store_region: self.object_store_region.or(below.object_store_region),
+            object_store_allow_http: self.object_store_allow_http.or(below.object_store_allow_http),
+            tier_after: self.tier_after.or(below.tier_after),
         }
     }
 }
@@ -288,7 +335,9 @@ mod tests {
         assert_eq!(
             config.describe(),
             "data=./dhara-data listen-controller=127.0.0.1:9090 listen-store=127.0.0.1:12345 \
-             listen-rest=127.0.0.1:10080 advertise=127.0.0.1 containers=1 log-budget=16GiB"
+             listen-rest=127.0.0.1:10080 advertise=127.0.0.1 containers=1 log-budget=16GiB \
+             object-store=./dhara-data/tier object-store-endpoint=default object-store-region=default \
+             object-store-allow-http=false tier-after=120"
         );
     }
 
@@ -319,7 +368,13 @@ mod tests {
 
     #[test]
     fn values_outside_their_range_are_refused() {
-        for text in ["containers = 0", "containers = 513", "log-budget = '255MiB'", "advertise = 'a_b'"] {
+        for text in [
+            "containers = 0",
+            "containers = 513",
+            "log-budget = '255MiB'",
+            "tier-after = 0",
+            "advertise = 'a_b'",
+        ] {
             let refused = Config::resolve(file(text), Layer::default(), Layer::default());
             assert!(matches!(refused, Err(ConfigError::Range { .. })), "{text}");
         }

@@ -8,6 +8,7 @@ use crate::config::Config;
 use dhara_controller::{ControllerConfig, ControllerHandle, HostPort, StartError};
 use dhara_segmentstore::container::Rules;
 use dhara_segmentstore::store::{Seams, SegmentStore, StoreConfig};
+use dhara_segmentstore::tier::BackendOptions;
 use dhara_stdx::clock::SystemClock;
 use dhara_stdx::disk::RealDisk;
 use dhara_stdx::entropy::SystemEntropy;
@@ -131,7 +132,14 @@ fn store_config(config: &Config) -> StoreConfig {
         listen: config.listen_store,
         containers: config.containers,
         log_budget_bytes: config.log_budget.bytes(),
-        rules: Rules::default(),
+        object_store: config.object_store.clone(),
+        backend: BackendOptions {
+            endpoint: config.object_store_endpoint.clone(),
+            region: config.object_store_region.clone(),
+            allow_http: config.object_store_allow_http,
+            ..BackendOptions::default()
+        },
+        rules: Rules { age: Duration::from_secs(config.tier_after.into()), ..Rules::default() },
         index_cache_bytes: INDEX_CACHE_BYTES,
         connections_max: connections_max(std::fs::read_to_string("/proc/self/limits").ok().as_deref()),
     }

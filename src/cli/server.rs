@@ -31,6 +31,22 @@ pub(crate) struct ServerFlags {
     /// Most bytes of log on disk [default: 16GiB].
     #[arg(long, value_name = "SIZE")]
     log_budget: Option<ByteSize>,
+    /// Where long-term storage is: a folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix
+    /// [default: the folder `tier` in the data folder].
+    #[arg(long, value_name = "URL")]
+    object_store: Option<String>,
+    /// Address of the object store instead of the provider's own, for example https://minio:9000.
+    #[arg(long, value_name = "URL")]
+    object_store_endpoint: Option<String>,
+    /// Region of an S3 bucket.
+    #[arg(long, value_name = "NAME")]
+    object_store_region: Option<String>,
+    /// Lets keys and data pass in the clear to an http:// endpoint.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    object_store_allow_http: Option<bool>,
+    /// Age in seconds at which bytes go to long-term storage at the latest [default: 120].
+    #[arg(long, value_name = "SECONDS")]
+    tier_after: Option<u32>,
     /// TOML file with the same settings, for example `listen-store = "0.0.0.0:12345"`.
     #[arg(long, value_name = "FILE", env = "DHARA_CONFIG")]
     config: Option<PathBuf>,
@@ -52,6 +68,11 @@ impl ServerFlags {
             advertise: self.advertise,
             containers: self.containers,
             log_budget: self.log_budget,
+            object_store: self.object_store,
+            object_store_endpoint: self.object_store_endpoint,
+            object_store_region: self.object_store_region,
+            object_store_allow_http: self.object_store_allow_http,
+            tier_after: self.tier_after,
         };
         Ok(Config::resolve(file, environment, flags)?)
     }

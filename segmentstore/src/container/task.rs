@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -44,6 +45,8 @@ const IN_FLIGHT_RECORDS_MAX: usize = 65_536;
 const IN_FLIGHT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Rows in memory that no flush has written; above it nothing is admitted until one has.
 const OVERLAY_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// How long operations wait for a full log to get room before those that add to it are refused.
+const FULL_PATIENCE: Duration = Duration::from_secs(30);
 /// How often a quiet container looks after its index.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -155,6 +158,10 @@ pub(super) struct Work {
     now_ms: i64,
     /// The log could take no more data when it last got some.
     log_is_full: bool,
+    /// Since when.
+    full_since: Option<Instant>,
+    /// Operations taken from the inbox when the log turned out to be full; they come first.
+    deferred: VecDeque<Operation>,
     /// Reused from turn to turn.
     pub(super) records: Vec<(SequenceNumber, Record)>,
     effects: Vec<Effect>,
@@ -181,6 +188,7 @@ impl Task {
                 Waiter::EndSession(_) => {}
             }
         }
+        std::mem::take(&mut self.work.deferred).into_iter().for_each(refuse);
         // Waits for whoever has a place in the inbox already and is about to fill it.
         while let Some(operation) = self.inbox.recv().await {
             refuse(operation);
@@ -196,7 +204,7 @@ impl Task {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let apply = !self.work.due.is_empty();
+            let (apply, admit) = (!self.work.due.is_empty(), self.may_admit());
             // The tick is rare and short, and bounds what waits in memory. Then durable records: they free memory and
             // answer clients. Each turn is bounded, and new operations have theirs after each slice.
             tokio::select! { biased;
@@ -205,7 +213,10 @@ impl Task {
                 durable = self.durable.next() => self.take_durable(durable)?,
                 Some(event) = self.events.recv() => self.take_event(event)?,
                 () = std::future::ready(()), if apply => self.apply_slice()?,
-                taken = self.inbox.recv_many(&mut turn, TURN_OPERATIONS_MAX), if self.may_admit() => {
+                () = std::future::ready(()), if admit && !self.work.deferred.is_empty() => {
+                    self.admit_turn(&mut turn)?;
+                }
+                taken = self.inbox.recv_many(&mut turn, TURN_OPERATIONS_MAX), if admit => {
                     if taken == 0 {
                         return Ok(());
                     }
@@ -214,7 +225,7 @@ impl Task {
             }
             if apply {
                 // Between slices new operations get in, so that the log is never idle behind an apply.
-                if self.may_admit() {
+                if self.may_admit() && self.work.deferred.is_empty() {
                     while turn.len() < TURN_OPERATIONS_MAX
                         && let Ok(operation) = self.inbox.try_recv()
                     {
@@ -240,13 +251,28 @@ impl Task {
         self.flush_now().await
     }
 
-    fn may_admit(&self) -> bool {
-        self.work.in_flight.len() < IN_FLIGHT_RECORDS_MAX
+    fn may_admit(&mut self) -> bool {
+        !self.waits_for_room()
+            && self.work.in_flight.len() < IN_FLIGHT_RECORDS_MAX
             && self.work.in_flight_bytes < IN_FLIGHT_BYTES_MAX
             && self.work.replies.len() < IN_FLIGHT_RECORDS_MAX
             && self.work.park.len() < IN_FLIGHT_RECORDS_MAX
             && self.work.park.bytes() < IN_FLIGHT_BYTES_MAX
             && self.flush.overlay_bytes < OVERLAY_BYTES_MAX
+    }
+
+    /// Whether the log is full and may yet get room: clients wait then instead of being sent away.
+    fn waits_for_room(&mut self) -> bool {
+        if !self.work.log_is_full {
+            return false;
+        }
+        self.work.log_is_full = self.log.room().admissible_bytes == 0;
+        if !self.work.log_is_full {
+            self.work.full_since = None;
+            return false;
+        }
+        let now = Instant::now();
+        now.duration_since(*self.work.full_since.get_or_insert(now)) < FULL_PATIENCE
     }
 
     fn take_durable(&mut self, durable: Result<Vec<Durable>, LogError>) -> Result<(), Failure> {
@@ -290,13 +316,20 @@ impl Task {
     }
 
     fn admit_turn(&mut self, turn: &mut Vec<Operation>) -> Result<(), Failure> {
-        if turn.is_empty() {
+        if turn.is_empty() && self.work.deferred.is_empty() {
             return Ok(());
         }
         self.work.now_ms = self.clock.wall_ms();
         self.work.log_is_full = self.log.room().admissible_bytes == 0;
-        let mut operations = turn.drain(..);
+        let mut waiting = std::mem::take(&mut self.work.deferred);
+        waiting.extend(turn.drain(..));
+        let mut operations = waiting.into_iter();
         while let Some(operation) = operations.next() {
+            if self.waits_for_room() {
+                self.work.deferred.push_back(operation);
+                self.work.deferred.extend(operations);
+                break;
+            }
             let received = self.receive(operation);
             let submitted = if self.batch.len() >= BATCH_BYTES_MAX { self.submit() } else { Ok(()) };
             if let Err(failure) = received.and(submitted) {
@@ -304,7 +337,6 @@ impl Task {
                 return Err(failure);
             }
         }
-        drop(operations);
         self.submit()
     }
 

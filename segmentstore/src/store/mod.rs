@@ -4,20 +4,22 @@
 //! is then only known by reading it anew, in a new process.
 
 mod identity;
+mod opened;
 
 pub use identity::IdentityError;
 
 use crate::container::{ContainerHandle, ContainerParts, Failure, OpenError, Rules, Tier, open};
 use crate::index::{Index, IndexError, RowsError, SharedCache, SlateOptions, open_slate};
-use crate::log::{LocalLog, Log, LogConfig, LogError, Pace};
+use crate::log::{Log, LogError};
 use crate::server::{Containers, Server, ServerConfig};
-use crate::tier::{Objects, local_store};
+use crate::tier::{BackendError, BackendOptions, Objects, ProbeError};
 use crate::types::ContainerId;
 use dhara_stdx::clock::Clock;
 use dhara_stdx::disk::Disk;
 use dhara_stdx::entropy::Entropy;
 use object_store::ObjectStore;
 use object_store::path::Path as ObjectPath;
+use opened::open_when_free;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -36,10 +38,6 @@ const STORE_CALL_TIMEOUT: Duration = Duration::from_secs(30);
 const REOPEN_MIN: Duration = Duration::from_millis(100);
 /// Longest such wait.
 const REOPEN_MAX: Duration = Duration::from_secs(10);
-/// How long another owner of the folder may take to leave it.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
-/// Time between two looks at it.
-const LOCK_RETRY: Duration = Duration::from_millis(20);
 /// How long an object stays after nothing names it any more; longer than any read may take.
 const GRACE: Duration = Duration::from_mins(10);
 /// How far storage threads stand behind those that answer clients.
@@ -58,6 +56,10 @@ pub struct StoreConfig {
     pub containers: u16,
     /// Bytes that all log files may have.
     pub log_budget_bytes: u64,
+    /// Where long-term storage is, as [`open_store`](crate::tier::open_store) takes it; `None` is a folder beside the log.
+    pub object_store: Option<String>,
+    /// How to speak to it.
+    pub backend: BackendOptions,
     /// When bytes go from the log to the object store.
     pub rules: Rules,
     /// Bytes of the cache of index blocks.
@@ -105,15 +107,21 @@ pub enum StartError {
     /// The log does not open.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// The object store cannot be opened.
+    #[error("open the object store")]
+    Backend(#[from] BackendError),
     /// The object store cannot be used.
-    #[error("open object store in {path}")]
-    ObjectStore {
-        /// The folder.
-        path: PathBuf,
-        /// What the store said.
+    #[error("try the object store {place}")]
+    Probe {
+        /// Where it is.
+        place: String,
+        /// What is wrong.
         #[source]
-        source: object_store::Error,
+        source: ProbeError,
     },
+    /// The object store does not tell whether it replaces objects on condition.
+    #[error("ask the object store for conditional writes")]
+    Updates(#[source] object_store::Error),
     /// An index does not open.
     #[error("open the index of container {container}")]
     Rows {
@@ -144,6 +152,8 @@ pub enum StartError {
 struct Opener {
     log: Arc<dyn Log>,
     objects: Arc<dyn ObjectStore>,
+    /// Whether it replaces objects on condition.
+    updates: bool,
     rules: Rules,
     cache: SharedCache,
     seams: Seams,
@@ -178,6 +188,7 @@ impl SegmentStore {
         let opener = Arc::new(Opener {
             log: Arc::clone(&opened.log),
             objects: opened.objects,
+            updates: opened.updates,
             rules: config.rules,
             cache: SharedCache::new(config.index_cache_bytes),
             seams: seams.clone(),
@@ -273,49 +284,6 @@ impl Drop for StorageRuntime {
     }
 }
 
-struct OpenedFolder {
-    log: Arc<dyn Log>,
-    objects: Arc<dyn ObjectStore>,
-}
-
-/// Opens the folder; an owner that was killed a moment ago gets the time to be gone.
-async fn open_when_free(config: &StoreConfig, seams: &Seams) -> Result<OpenedFolder, StartError> {
-    let deadline = tokio::time::Instant::now() + LOCK_PATIENCE;
-    loop {
-        match open_folder(config, seams).await {
-            Err(StartError::Log(LogError::Locked { .. })) if tokio::time::Instant::now() < deadline => {
-                tokio::time::sleep(LOCK_RETRY).await;
-            }
-            opened => return opened,
-        }
-    }
-}
-
-/// Reads the log on a thread that may block; clients wait for it, so it does not stand behind as storage threads do.
-async fn open_folder(config: &StoreConfig, seams: &Seams) -> Result<OpenedFolder, StartError> {
-    let (config, seams) = (config.clone(), seams.clone());
-    let opening = tokio::task::spawn_blocking(move || {
-        let folder = |source| StartError::Folder { path: config.data.clone(), source };
-        seams.disk.create_dir_all(&config.data).map_err(folder)?;
-        let log_config = LogConfig {
-            budget_bytes: config.log_budget_bytes,
-            ..LogConfig::new(config.data.join("log"), config.containers)
-        };
-        // The log locks the folder, so it comes before anything else is looked at.
-        let Seams { disk, clock, entropy } = seams.clone();
-        let log = LocalLog::open(log_config, disk, clock, entropy, Pace::Threads)?;
-        identity::check(&*seams.disk, &config.data, config.containers)?;
-        let tier = config.data.join("tier");
-        seams.disk.create_dir_all(&tier).map_err(folder)?;
-        let objects = local_store(&tier).map_err(|source| StartError::ObjectStore { path: tier, source })?;
-        Ok(OpenedFolder { log: Arc::new(log), objects })
-    });
-    match opening.await {
-        Ok(opened) => opened,
-        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
-    }
-}
-
 impl Opener {
     async fn open(
         &self,
@@ -327,8 +295,7 @@ impl Opener {
             cache: self.cache.clone(),
             runtime: self.storage.clone(),
             call_timeout: STORE_CALL_TIMEOUT,
-            // A local folder has no conditional overwrite.
-            updates: false,
+            updates: self.updates,
         };
         let prefix = ObjectPath::from(format!("v1/c{:04x}/index", container.0));
         let rows = open_slate(Arc::clone(&self.objects), prefix, options)

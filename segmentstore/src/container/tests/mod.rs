@@ -311,6 +311,8 @@ impl Running {
         self.log.full.store(true, Ordering::SeqCst);
         self.pass(TICK).await;
         self.log.full.store(false, Ordering::SeqCst);
+        // A container that found the log full looks again at its next tick.
+        self.pass(TICK).await;
     }
 
     async fn send(&self, number: usize, what: &Do) {

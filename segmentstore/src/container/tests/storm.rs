@@ -270,6 +270,9 @@ impl Running {
         tokio::time::advance(TICK).await;
         self.idle().await;
         self.log.full.store(false, Ordering::SeqCst);
+        // A container that found the log full looks again at its next tick.
+        tokio::time::advance(TICK).await;
+        self.idle().await;
     }
 
     /// How what readers see differs from the model; for a container at rest. Rows of the attributes of writers are
