@@ -5,5 +5,6 @@
 
 pub mod crash;
 pub mod replay;
+pub mod s3;
 pub mod server;
 pub mod session;

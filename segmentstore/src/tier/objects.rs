@@ -8,7 +8,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
@@ -29,6 +29,8 @@ const PARTS_ABOVE_BYTES: u64 = 16 << 20;
 const PART_BYTES: usize = 8 << 20;
 /// Parts on their way at once.
 const PARTS_AT_ONCE: usize = 4;
+/// Chunks below this are joined on their way out: each costs a call of the system, which takes longer than its copy.
+const CHUNK_BYTES_MIN: usize = 4 << 10;
 /// Bytes of an object's end that are read first, in the hope that the footer is no longer.
 const TAIL_BYTES: u64 = 64 << 10;
 
@@ -51,7 +53,7 @@ impl Objects {
         Self { store, prefix: Path::from(format!("v1/c{:04x}/objects", container.0)) }
     }
 
-    /// Puts an object whole.
+    /// Puts an object whole. Copies its small chunks, so it does not belong on a thread that clients wait for.
     ///
     /// # Errors
     /// [`TierError`]; then it may be there or not, and may be put again.
@@ -62,7 +64,7 @@ impl Objects {
         let path = self.path(object.id);
         let limit = limit_of(object.bytes);
         if object.bytes <= PARTS_ABOVE_BYTES {
-            let put = self.store.put(&path, object.payload.clone());
+            let put = self.store.put(&path, join(&object.payload));
             return bounded(DOING, limit, put).await.map(|_result| ());
         }
         let mut upload = bounded(DOING, CALL_LIMIT, self.store.put_multipart(&path)).await?;
@@ -190,7 +192,7 @@ impl Objects {
 /// Uploads all parts and puts them together.
 async fn put_parts(upload: &mut dyn MultipartUpload, payload: &PutPayload) -> object_store::Result<()> {
     stream::iter(split(payload, PART_BYTES))
-        .map(|part| upload.put_part(part))
+        .map(|part| upload.put_part(join(&part)))
         .buffer_unordered(PARTS_AT_ONCE)
         .try_collect::<()>()
         .await?;
@@ -220,6 +222,29 @@ fn split(payload: &PutPayload, part_bytes: usize) -> Vec<PutPayload> {
     parts
 }
 
+/// Joins runs of small chunks, by a copy of theirs alone.
+fn join(payload: &PutPayload) -> PutPayload {
+    let is_small = |chunk: &Bytes| chunk.len() < CHUNK_BYTES_MIN;
+    // One allocation for all runs, so that many short ones waste nothing.
+    let small_bytes = payload.iter().filter(|chunk| is_small(chunk)).map(Bytes::len).sum();
+    let mut small = BytesMut::with_capacity(small_bytes);
+    let mut chunks = Vec::new();
+    for chunk in payload {
+        if is_small(chunk) {
+            small.extend_from_slice(chunk);
+            continue;
+        }
+        if !small.is_empty() {
+            chunks.push(small.split().freeze());
+        }
+        chunks.push(chunk.clone());
+    }
+    if !small.is_empty() {
+        chunks.push(small.freeze());
+    }
+    chunks.into_iter().collect()
+}
+
 fn limit_of(bytes: u64) -> Duration {
     CALL_LIMIT + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN)
 }
@@ -246,4 +271,48 @@ fn missing(error: TierError, id: ObjectId) -> TierError {
 fn expect_length(id: ObjectId, asked: u64, bytes: &Bytes) -> Result<(), TierError> {
     let got = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     if got == asked { Ok(()) } else { Err(TierError::Length { id, asked, got }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_payload() -> impl Strategy<Value = PutPayload> {
+        let length = prop_oneof![0_usize..10, 4_090_usize..4_100, 0_usize..20_000];
+        vec((length, any::<u8>()), 0..12).prop_map(|chunks| {
+            chunks.into_iter().map(|(length, byte)| Bytes::from(vec![byte; length])).collect()
+        })
+    }
+
+    fn bytes(payloads: &[PutPayload]) -> Vec<u8> {
+        payloads.iter().flatten().flatten().copied().collect()
+    }
+
+    proptest! {
+        #[test]
+        fn parts_are_equal_but_the_last_and_hold_everything(payload in any_payload(), part_bytes in 1_usize..9_000) {
+            let parts = split(&payload, part_bytes);
+            prop_assert_eq!(bytes(&parts), bytes(&[payload]));
+            let (last, others) = parts.split_last().map_or((0, &[][..]), |(last, others)| (last.content_length(), others));
+            prop_assert!(others.iter().all(|part| part.content_length() == part_bytes) && last <= part_bytes);
+        }
+
+        #[test]
+        fn small_chunks_are_joined_and_no_others_copied(payload in any_payload()) {
+            let joined = join(&payload);
+            let is_small = |chunk: &&Bytes| chunk.len() < CHUNK_BYTES_MIN;
+            let chunks: Vec<&Bytes> = joined.iter().collect();
+            for pair in chunks.windows(2) {
+                prop_assert!(pair.iter().any(|chunk| !is_small(chunk)), "neighbours are joined");
+            }
+            let kept: Vec<*const u8> = chunks.iter().map(|chunk| chunk.as_ptr()).collect();
+            for chunk in payload.iter().filter(|chunk| !is_small(chunk)) {
+                prop_assert!(kept.contains(&chunk.as_ptr()), "a large chunk is not copied");
+            }
+            prop_assert_eq!(bytes(&[joined]), bytes(&[payload]));
+        }
+    }
 }

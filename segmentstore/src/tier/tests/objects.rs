@@ -1,11 +1,20 @@
 //! Laws of the objects of a container in a store: in memory, and in a folder.
 
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use async_trait::async_trait;
 use dhara_stdx::Retry;
+use futures_util::stream::BoxStream;
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt};
+use object_store::throttle::{ThrottleConfig, ThrottledStore};
+use object_store::{
+    CopyOptions, Error, GetOptions, GetRange, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+};
+use tokio::time::Instant;
 
 use super::*;
 
@@ -155,4 +164,113 @@ async fn read_behind_the_end_is_refused() {
         assert!(objects.range(ID, object.bytes + 5, 10).await.is_err());
     })
     .await;
+}
+
+const FOR_EVER: Duration = Duration::from_hours(1_000);
+
+/// The kind of answer and the time after which a call ended without one.
+async fn gave_up_after(call: impl Future<Output = Result<(), TierError>>) -> Duration {
+    let start = Instant::now();
+    let error = call.await.unwrap_err();
+    assert!(matches!(error, TierError::TimedOut { .. }), "{error:?}");
+    assert_eq!(error.retry(), Retry::Safe);
+    start.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_that_is_not_answered_ends() {
+    let config = ThrottleConfig {
+        wait_put_per_call: FOR_EVER,
+        wait_get_per_call: FOR_EVER,
+        wait_delete_per_call: FOR_EVER,
+        wait_list_per_call: FOR_EVER,
+        ..ThrottleConfig::default()
+    };
+    let objects = Objects::new(Arc::new(ThrottledStore::new(InMemory::new(), config)), CONTAINER);
+    let small = gave_up_after(objects.put(&object_of(ID, 10).0)).await;
+    let large = gave_up_after(objects.put(&object_of(ID, 15 << 20).0)).await;
+    assert!(small < large, "more bytes get more time: {small:?}, {large:?}");
+    let calls = [
+        gave_up_after(async { objects.footer(ID).await.map(drop) }).await,
+        gave_up_after(async { objects.range(ID, 0, 10).await.map(drop) }).await,
+        gave_up_after(objects.delete(ID)).await,
+        gave_up_after(async { objects.list().await.map(drop) }).await,
+    ];
+    assert!(calls.iter().chain([&large]).all(|call| *call < Duration::from_mins(1)), "{calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn upload_whose_parts_are_not_answered_ends() {
+    let config = ThrottleConfig { wait_put_per_call: FOR_EVER, ..ThrottleConfig::default() };
+    let store = Arc::new(ThrottledStore::new(InMemory::new(), config));
+    let objects = Objects::new(store, CONTAINER);
+    gave_up_after(objects.put(&object_of(ID, 17 << 20).0)).await;
+    assert_eq!(objects.list().await.unwrap(), []);
+}
+
+/// A store that cannot count from the end of an object, as Azure's.
+#[derive(Debug)]
+struct NoSuffix(InMemory);
+
+impl fmt::Display for NoSuffix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for NoSuffix {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> object_store::Result<PutResult> {
+        self.0.put_opts(location, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> object_store::Result<Box<dyn MultipartUpload>> {
+        self.0.put_multipart_opts(location, options).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> object_store::Result<GetResult> {
+        if matches!(options.range, Some(GetRange::Suffix(_))) {
+            return Err(Error::NotSupported { source: "suffix".into() });
+        }
+        self.0.get_opts(location, options).await
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, object_store::Result<Path>>,
+    ) -> BoxStream<'static, object_store::Result<Path>> {
+        self.0.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
+        self.0.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> object_store::Result<ListResult> {
+        self.0.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> object_store::Result<()> {
+        self.0.copy_opts(from, to, options).await
+    }
+}
+
+#[tokio::test]
+async fn footer_is_found_without_counting_from_the_end() {
+    let objects = Objects::new(Arc::new(NoSuffix(InMemory::new())), CONTAINER);
+    assert!(matches!(objects.footer(ID).await, Err(TierError::NotFound { id: ID })));
+    for length in [10, 200_000] {
+        let (object, _) = object_of(ID, length);
+        objects.put(&object).await.unwrap();
+        assert_eq!(objects.footer(ID).await.unwrap(), Footer::decode(&whole(&object)).unwrap());
+    }
 }
