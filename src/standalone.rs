@@ -54,11 +54,7 @@ pub(crate) async fn run(config: Config) -> Result<(), CliError> {
     let started = Instant::now();
     start_log(&config);
     let signals = Signals::listen().map_err(server_error)?;
-    let seams = Seams {
-        disk: Arc::new(RealDisk),
-        clock: SystemClock::handle(),
-        entropy: SystemEntropy::handle().map_err(server_error)?,
-    };
+    let seams = seams()?;
     let store = SegmentStore::start(&store_config(&config), seams.clone()).await.map_err(server_error)?;
     let controller = match start_controller(&config, &store, &seams).await {
         Ok(controller) => controller,
@@ -80,6 +76,12 @@ pub(crate) async fn run(config: Config) -> Result<(), CliError> {
     store.stop().await;
     info!("stopped");
     failed.map_or(Ok(()), |why| Err(CliError::Server(why)))
+}
+
+/// The real world.
+pub(crate) fn seams() -> Result<Seams, CliError> {
+    let entropy = SystemEntropy::handle().map_err(server_error)?;
+    Ok(Seams { disk: Arc::new(RealDisk), clock: SystemClock::handle(), entropy })
 }
 
 /// Starts the controller, which reaches the store as every client does.
@@ -124,7 +126,8 @@ async fn until_ended(store: &SegmentStore, mut signals: Signals) -> Option<Strin
     failed
 }
 
-fn store_config(config: &Config) -> StoreConfig {
+/// How the segment store is set up by the server's settings.
+pub(crate) fn store_config(config: &Config) -> StoreConfig {
     /// Bytes of index blocks kept in memory.
     const INDEX_CACHE_BYTES: usize = 256 << 20;
     StoreConfig {
@@ -170,13 +173,18 @@ fn start_log(config: &Config) {
 
 /// One line that says what was being done and why it did not work, down to the cause.
 fn server_error(error: impl Error) -> CliError {
+    CliError::Server(chain(&error))
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut line = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
         line = format!("{line}: {cause}");
         source = cause.source();
     }
-    CliError::Server(line)
+    line
 }
 
 #[cfg(test)]

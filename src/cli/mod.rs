@@ -8,6 +8,7 @@ mod output;
 mod read;
 mod scope;
 mod server;
+mod store;
 mod stream;
 mod write;
 
@@ -36,6 +37,9 @@ enum Command {
     /// Creates, changes, lists and deletes streams.
     #[command(subcommand)]
     Stream(stream::StreamCommand),
+    /// Flushes, checks and repairs a segment store.
+    #[command(subcommand)]
+    Store(Box<store::StoreCommand>),
     /// Writes each line of standard input as an event.
     Write(write::WriteCommand),
     /// Prints a stream's events, one a line.
@@ -70,6 +74,7 @@ impl Cli {
             Command::Standalone(flags) => flags.run().await,
             Command::Scope(command) => command.run().await,
             Command::Stream(command) => command.run().await,
+            Command::Store(command) => command.run().await,
             Command::Write(command) => command.run().await,
             Command::Read(command) => command.run().await,
         };

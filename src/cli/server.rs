@@ -57,7 +57,7 @@ impl ServerFlags {
         standalone::run(self.config()?).await
     }
 
-    fn config(self) -> Result<Config, CliError> {
+    pub(super) fn config(self) -> Result<Config, CliError> {
         let file = self.config.as_deref().map(Layer::from_file).transpose()?.unwrap_or_default();
         let environment = Layer::from_environment(|name| std::env::var(name).ok())?;
         let flags = Layer {

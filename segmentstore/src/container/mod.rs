@@ -17,7 +17,7 @@ mod task;
 mod tiering;
 
 pub use backlog::Rules;
-pub use recover::{ContainerParts, OpenError, open};
+pub use recover::{ContainerParts, GivenUp, LostLog, OpenError, open};
 pub use task::Failure;
 pub use tiering::Tier;
 

@@ -20,6 +20,7 @@ use crate::state::{
 use crate::types::{ContainerEpoch, ContainerId, LogAddress, ObjectId, SegmentId, SequenceNumber};
 use bytes::Bytes;
 use dhara_stdx::clock::Clock;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -45,12 +46,39 @@ pub struct ContainerParts {
     pub index: Index,
     /// Long-term storage.
     pub tier: Tier,
+    /// What to do if the log is not there but the index has seen records of it.
+    pub lost_log: LostLog,
     /// Wall time.
     pub clock: Arc<dyn Clock>,
     /// Where work on the index's store runs.
     pub storage: Handle,
     /// Stops the container.
     pub stop: CancellationToken,
+}
+
+/// What to do about a log that is not there although the index has seen records of it.
+#[derive(Clone, Debug, Default)]
+pub enum LostLog {
+    /// The container does not open: the folder may only be missing.
+    #[default]
+    Refuse,
+    /// A person decided to go on with what lies in objects; what is given up is listed here.
+    GiveUp(Arc<Mutex<Vec<GivenUp>>>),
+}
+
+/// Bytes of a segment that went with a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenUp {
+    /// The container.
+    pub container: ContainerId,
+    /// Canonical name of the segment.
+    pub segment: String,
+    /// First offset that was readable.
+    pub start: u64,
+    /// Offset after the last byte that lies in objects, from `start` on without a gap.
+    pub stored: u64,
+    /// Offset after the last byte: the segment begins here now.
+    pub length: u64,
 }
 
 /// Why a container does not open. Nothing was changed.
@@ -148,14 +176,15 @@ pub async fn open(
     parts: ContainerParts,
 ) -> Result<(ContainerHandle, JoinHandle<Result<(), Failure>>), OpenError> {
     let started = Instant::now();
-    let ContainerParts { id, log, index, tier, clock, storage, stop } = parts;
+    let ContainerParts { id, log, index, tier, lost_log, clock, storage, stop } = parts;
     let log_error = |source| OpenError::Log { container: id, source };
     let epoch = ContainerEpoch(index.epoch());
-    let recovery = Recovery::begin(id, &index, epoch).await?;
+    let recovery = Recovery::begin(id, &index, epoch, lost_log).await?;
     let (mut recovery, mut writer) = scan(recovery, Arc::clone(&log), index.clone()).await?;
     let views = Arc::new(Views::default());
     let publisher = recovery.publish(&views)?;
     recovery.state.settle(recovery.last.next());
+    let given_up = std::mem::take(&mut recovery.given_up);
     writer.begin(epoch).map_err(log_error)?;
     let (sender, inbox) = mpsc::channel(INBOX_OPERATIONS_MAX);
     let (event_sender, events) = mpsc::channel(EVENTS_MAX);
@@ -182,7 +211,7 @@ pub async fn open(
         regroup: Regroup::default(),
         work: Work::default(),
     };
-    task.stage_new_epoch().map_err(|failure| match failure {
+    task.stage_new_epoch(given_up).map_err(|failure| match failure {
         Failure::Log { source, .. } => log_error(source),
         _ => unreachable!("staging touches the log only"),
     })?;
@@ -256,10 +285,18 @@ struct Recovery {
     last: SequenceNumber,
     places: BTreeMap<SegmentId, Pieces>,
     batches: Vec<(LogAddress, SequenceNumber)>,
+    lost_log: LostLog,
+    /// Segments that lost bytes with their log.
+    given_up: Vec<SegmentId>,
 }
 
 impl Recovery {
-    async fn begin(container: ContainerId, index: &Index, epoch: ContainerEpoch) -> Result<Self, OpenError> {
+    async fn begin(
+        container: ContainerId,
+        index: &Index,
+        epoch: ContainerEpoch,
+        lost_log: LostLog,
+    ) -> Result<Self, OpenError> {
         let flushed = index.applied();
         let mut state = State::new(epoch, flushed);
         for kind in [key::Kind::Segment, key::Kind::Object, key::Kind::Extent] {
@@ -276,11 +313,22 @@ impl Recovery {
                 next = page.next;
             }
         }
-        let (places, batches) = (BTreeMap::new(), Vec::new());
-        Ok(Self { container, state, flushed, last: flushed, places, batches })
+        let (places, batches, given_up) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Ok(Self { container, state, flushed, last: flushed, places, batches, lost_log, given_up })
     }
 
     fn scan(&mut self, reader: &mut dyn LogReader, index: &Index) -> Result<(), OpenError> {
+        if reader.last().is_none()
+            && self.flushed > SequenceNumber(0)
+            && let LostLog::GiveUp(given_up) = &self.lost_log
+        {
+            self.given_up = self.state.give_up_unstored(|segment, start, stored| {
+                let (container, length) = (self.container, segment.applied.length);
+                let segment = segment.name.clone();
+                given_up.lock().push(GivenUp { container, segment, start, stored, length });
+            });
+            return Ok(());
+        }
         let last = reader.last().unwrap_or_default();
         if last < self.flushed {
             return Err(OpenError::Lost { container: self.container, applied: self.flushed, last });

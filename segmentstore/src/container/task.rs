@@ -17,7 +17,7 @@ use crate::operation::{
     RECORD_VERSION, Record, Refusal, Request, SessionId,
 };
 use crate::state::{Effect, RowChange, RowKey, State};
-use crate::types::{ContainerId, ObjectId, SequenceNumber};
+use crate::types::{ContainerId, ObjectId, SegmentId, SequenceNumber};
 use dhara_stdx::budget::BytePermit;
 use dhara_stdx::clock::Clock;
 use std::collections::{HashMap, VecDeque};
@@ -516,8 +516,9 @@ impl Task {
         self.index_changes();
     }
 
-    pub(super) fn stage_new_epoch(&mut self) -> Result<(), Failure> {
+    pub(super) fn stage_new_epoch(&mut self, given_up: Vec<SegmentId>) -> Result<(), Failure> {
         let mut records = Vec::new();
+        self.state.admit_given_up(given_up, &mut records);
         self.state.admit_new_epoch(&mut records);
         self.stage_all(records);
         self.submit()

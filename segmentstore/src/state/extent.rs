@@ -4,7 +4,7 @@
 //! no extent names it any more; an extent never comes back to a dead object. Counts are recomputed from extents at
 //! recovery, so no row holds one.
 
-use super::{Effect, Piece, RowChange, Segment, Source, State};
+use super::{Core, Effect, Piece, RowChange, Segment, Source, State};
 use crate::operation::{Extent, Record, read_stored, write_stored};
 use crate::types::{ObjectId, SegmentId, SequenceNumber};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -197,6 +197,33 @@ impl State {
             let first = before.filter(|(_, before)| before.end() > from).map_or(from, |(at, _)| *at);
             segment.extents.range(first..to.max(first)).map(|(_, extent)| *extent)
         })
+    }
+
+    /// Begins at its end each segment whose bytes do not all lie in objects; tells of each with its former start and the
+    /// end of what lies there. Only for a log that is lost, before anything else is known of it.
+    pub fn give_up_unstored(&mut self, mut tell: impl FnMut(&Segment, u64, u64)) -> Vec<SegmentId> {
+        let mut given_up = Vec::new();
+        for segment in self.segments.values_mut() {
+            let Core { start, length, .. } = segment.applied;
+            let follows = |stored: u64, extent: &Extent| {
+                if extent.offset <= stored { extent.end().max(stored) } else { stored }
+            };
+            let stored = segment.extents.values().fold(start, follows);
+            if stored < length && !segment.kind.is_table() {
+                tell(segment, start, stored);
+                segment.applied.start = length;
+                given_up.push(segment.id);
+            }
+        }
+        given_up
+    }
+
+    /// Makes durable what [`State::give_up_unstored`] decided.
+    pub fn admit_given_up(&mut self, segments: Vec<SegmentId>, records: &mut Vec<(SequenceNumber, Record)>) {
+        for id in segments {
+            let Some(start) = self.segments.get(&id).map(|segment| segment.applied.length) else { continue };
+            self.record(Record::Truncated { segment: id, start }, records);
+        }
     }
 
     /// Plans `count` names for objects of this epoch; returns the first.

@@ -4,11 +4,13 @@
 //! is then only known by reading it anew, in a new process.
 
 mod identity;
+mod lost_log;
 mod opened;
 
 pub use identity::IdentityError;
+pub use lost_log::recover_lost_log;
 
-use crate::container::{ContainerHandle, ContainerParts, Failure, OpenError, Rules, Tier, open};
+use crate::container::{ContainerHandle, ContainerParts, Failure, LostLog, OpenError, Rules, Tier, open};
 use crate::index::{Index, IndexError, RowsError, SharedCache, SlateOptions, open_slate};
 use crate::log::{Log, LogError};
 use crate::server::{Containers, Server, ServerConfig};
@@ -140,6 +142,12 @@ pub enum StartError {
         #[source]
         source: IndexError,
     },
+    /// A container ended before it was done.
+    #[error("container {container} ended early")]
+    Ended {
+        /// The container.
+        container: ContainerId,
+    },
     /// A container does not open.
     #[error(transparent)]
     Container(#[from] OpenError),
@@ -155,6 +163,7 @@ struct Opener {
     /// Whether it replaces objects on condition.
     updates: bool,
     rules: Rules,
+    lost_log: LostLog,
     cache: SharedCache,
     seams: Seams,
     storage: Handle,
@@ -190,6 +199,7 @@ impl SegmentStore {
             objects: opened.objects,
             updates: opened.updates,
             rules: config.rules,
+            lost_log: LostLog::Refuse,
             cache: SharedCache::new(config.index_cache_bytes),
             seams: seams.clone(),
             storage: storage.handle.clone(),
@@ -311,6 +321,7 @@ impl Opener {
                 rules: self.rules,
                 grace: GRACE,
             },
+            lost_log: self.lost_log.clone(),
             clock: Arc::clone(&self.seams.clock),
             storage: self.storage.clone(),
             stop: self.stop.clone(),

@@ -9,7 +9,7 @@ mod park;
 mod storm;
 mod tier;
 
-use super::{ContainerHandle, ContainerParts, Failure, OpenError, Rules, Tier, open};
+use super::{ContainerHandle, ContainerParts, Failure, LostLog, OpenError, Rules, Tier, open};
 use crate::index::{Change, Index, Limits, MemoryDisk, MemoryRows, Page, Rows, RowsError, WriteFault};
 use crate::log::{LocalLog, Log, LogConfig, LogError, LogReader, LogRoom, LogWriter, Pace};
 use crate::operation::{
@@ -162,6 +162,7 @@ struct World {
     disk: SimDisk,
     rows: Vec<MemoryDisk>,
     objects: Arc<InMemory>,
+    lost_log: LostLog,
     clock: Arc<ManualClock>,
     seed: u64,
 }
@@ -170,7 +171,7 @@ impl World {
     fn new(seed: u64) -> Self {
         let rows = (0..CONTAINERS).map(|_| MemoryDisk::default()).collect();
         let (clock, objects) = (Arc::new(ManualClock::new(1_000)), Arc::default());
-        Self { disk: SimDisk::new(seed), rows, objects, clock, seed }
+        Self { disk: SimDisk::new(seed), rows, objects, lost_log: LostLog::Refuse, clock, seed }
     }
 
     /// Small objects, so that few bytes make several.
@@ -215,6 +216,7 @@ impl World {
             log: Arc::clone(log) as Arc<dyn Log>,
             index: Index::open(Arc::new(rows)).await.unwrap(),
             tier: self.tier(container),
+            lost_log: self.lost_log.clone(),
             clock: self.clock.clone(),
             storage: tokio::runtime::Handle::current(),
             stop: stop.clone(),

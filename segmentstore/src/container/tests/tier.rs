@@ -1,6 +1,7 @@
 //! Bytes on their way to objects and back, on a container of its own.
 
 use super::*;
+use crate::container::GivenUp;
 use crate::operation::Request;
 use futures_util::StreamExt;
 
@@ -193,5 +194,42 @@ fn quiet_store_regroups_what_is_left_and_leaves_truncated_bytes_behind() {
         assert_eq!(running.content("a"), content);
         world.crash(running, 2).await;
         assert_eq!(world.open().await.content("a"), content);
+    });
+}
+
+#[test]
+fn lost_log_costs_nothing_after_a_flush_and_exactly_what_came_later_without_one() {
+    //
+    on_paused_clock(async {
+        let mut world = World::new(47);
+        let running = world.open().await;
+        writes(&running, "kept", 1, 3).await;
+        writes(&running, "torn", 2, 3).await;
+        running.to_storage(1).await;
+        running.append(900, session(2, 1), 4, b"after the flush").await;
+        running.settle().await;
+        running.flush().await;
+        let kept = running.content("kept");
+        world.crash(running, 1).await;
+        world.disk = SimDisk::new(99);
+        let log = world.open_log();
+        assert!(
+            matches!(world.open_on(&log, 0).await.err(), Some(OpenError::Lost { .. })),
+            "a person decides"
+        );
+        let given_up = Arc::new(Mutex::new(Vec::new()));
+        world.lost_log = LostLog::GiveUp(Arc::clone(&given_up));
+        let running = world.open_on(&log, 0).await.unwrap();
+        let (container, segment) = (ContainerId(0), "torn".to_owned());
+        assert_eq!(*given_up.lock(), [GivenUp { container, segment, start: 0, stored: 30, length: 45 }]);
+        assert_eq!((running.content("kept"), running.content("torn")), (kept.clone(), Some(vec![])));
+        running.request(3, set_up(session(3, 1), "torn")).await;
+        running.append(901, session(3, 1), 5, b"goes on").await;
+        running.settle().await;
+        world.crash(running, 2).await;
+        world.lost_log = LostLog::Refuse;
+        let running = world.open().await;
+        assert_eq!((running.content("kept"), running.content("torn")), (kept, Some(b"goes on".to_vec())));
+        assert_eq!(running.handle.views().find("torn").unwrap().core().start, 45);
     });
 }
