@@ -247,7 +247,7 @@ impl Pieces {
     pub fn are_places(&self, from: u64, to: u64) -> bool {
         let mut covered = from;
         for piece in self.from(from).take_while(|piece| piece.offset < to) {
-            if piece.offset > covered || !piece.is_place() {
+            if covered < to && (piece.offset > covered || !piece.is_place()) {
                 return false;
             }
             covered = piece.end();

@@ -1,6 +1,7 @@
 //! Pieces against the plainest model: one log address for each byte.
 
 use super::*;
+use crate::types::ObjectId;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -46,9 +47,24 @@ impl Log {
                 }
                 found
             }
-            Source::Extent { .. } => unreachable!("nothing is stored here"),
+            Source::Extent { stored, skip } => {
+                let from = in_object(stored.object.counter) + u64::from(skip);
+                (from..from + piece.length).collect()
+            }
         }
     }
+}
+
+/// Where the first byte of an object lies, apart from all addresses of the log.
+fn in_object(counter: u32) -> u64 {
+    1 << 63 | u64::from(counter) << 32
+}
+
+/// All of an object, as a piece.
+fn extent(counter: u32, offset: u64, length: u64) -> Piece {
+    let object = ObjectId { epoch: 1, counter };
+    let stored = Stored { object, at: 64, length: length.try_into().unwrap(), first_block: 0, crc: 0 };
+    Piece { offset, length, source: Source::Extent { stored, skip: 0 } }
 }
 
 /// A segment: its pieces, and the address of each of its bytes from `start` on.
@@ -75,6 +91,8 @@ impl Segment {
         let found: Vec<u64> = self.pieces.iter().flat_map(|piece| log.bytes(piece)).collect();
         let skip = usize::try_from(covered).unwrap();
         prop_assert_eq!(&found, &self.addresses[skip.min(self.addresses.len())..]);
+        let places = self.pieces.iter().filter(|piece| piece.is_place());
+        prop_assert_eq!(self.pieces.placed(), places.map(|piece| piece.length).sum::<u64>());
         for offset in [self.start, self.start + (self.length - self.start) / 2, self.length, self.length + 1]
         {
             let piece = self.pieces.find(offset);
@@ -83,6 +101,12 @@ impl Segment {
             prop_assert_eq!(self.pieces.from(offset).next().copied(), piece);
             let boundary = self.pieces.boundary(offset);
             prop_assert!(boundary.is_none_or(|at| at >= offset && self.boundaries.contains(&at)));
+            let is_place = |at: &u64| *at < 1 << 63;
+            let (from, half) = (self.start, offset.min(self.length));
+            let lies = &self.addresses[usize::try_from(from).unwrap()..usize::try_from(half).unwrap()];
+            prop_assert_eq!(self.pieces.are_places(from, half), lies.iter().all(is_place));
+            let stored = lies.iter().take_while(|at| !is_place(at)).count() as u64;
+            prop_assert_eq!(self.pieces.stored_upto(from).min(half), from + stored);
         }
         Ok(())
     }
@@ -94,6 +118,7 @@ enum Step {
     NewBatch,
     Truncate { segment: usize, permille: u64 },
     Merge { target: usize, source: usize },
+    Store { segment: usize, from: u64, to: u64 },
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -105,6 +130,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => Just(Step::NewBatch),
         1 => (0..3_usize, 0..=1000_u64).prop_map(|(segment, permille)| Step::Truncate { segment, permille }),
         2 => (0..3_usize, 0..3_usize).prop_map(|(target, source)| Step::Merge { target, source }),
+        3 => (0..3_usize, 0..1000_u64, 0..=1000_u64)
+            .prop_map(|(segment, from, to)| Step::Store { segment, from, to }),
     ]
 }
 
@@ -134,7 +161,36 @@ fn take(step: &Step, segments: &mut [Segment], log: &mut Log, next: &mut u64, ne
         Step::Truncate { segment, permille } => {
             let segment = &mut segments[segment];
             segment.start += (segment.length - segment.start) * permille / 1000;
-            segment.pieces.truncate(segment.start, |piece| forget(piece.address().unwrap()));
+            segment.pieces.truncate(segment.start, |piece| piece.address().into_iter().for_each(&mut forget));
+        }
+        Step::Store { segment, from, to } => {
+            let segment = &mut segments[segment];
+            let at = |permille: u64| segment.start + (segment.length - segment.start) * permille / 1000;
+            let (from, to) = (at(from.min(to)), at(from.max(to)));
+            if from == to {
+                return;
+            }
+            *next += 1;
+            let counter = u32::try_from(*next).unwrap();
+            let mut kept = Vec::new();
+            segment.pieces.replace(
+                extent(counter, from, to - from),
+                |piece| piece.address().into_iter().for_each(&mut forget),
+                |part| kept.extend(part.address()),
+            );
+            needed.extend(kept);
+            segment.pieces.truncate(segment.start, |piece| {
+                let at = needed.iter().position(|other| Some(*other) == piece.address());
+                if let Some(at) = at {
+                    needed.swap_remove(at);
+                }
+            });
+            for (address, at) in
+                segment.addresses[usize::try_from(from).unwrap()..].iter_mut().zip(0..to - from)
+            {
+                *address = in_object(counter) + at;
+            }
+            segment.boundaries.extend([from, to]);
         }
         Step::Merge { target, source } => {
             if target == source || segments[source].start > 0 {
@@ -171,6 +227,41 @@ proptest! {
         held.sort_unstable();
         needed.sort_unstable();
         prop_assert_eq!(held, needed);
+    }
+
+    #[test]
+    fn extents_lie_over_places_wherever_both_are(
+        appends in vec((1..60_u64, 0..30_u64, any::<bool>()), 0..30),
+        stored in vec((1..40_u64, 0..40_u64), 0..20),
+    ) {
+        let mut log = Log::default();
+        log.begin_batch();
+        let (id, mut places, mut at) = (SegmentId(1), Pieces::default(), 0);
+        let mut expected = std::collections::BTreeMap::new();
+        for (length, hole, new_batch) in appends {
+            if new_batch {
+                log.begin_batch();
+            }
+            at += hole;
+            let place = log.append(id, at, length, 0);
+            places.append(id, at, length, place);
+            let data = place.body.0 + u64::from(APPENDED_HEADER_BYTES);
+            expected.extend((at..at + length).zip(data..));
+            at += length;
+        }
+        let (mut extents, mut at) = (Vec::new(), 0);
+        for ((length, hole), counter) in stored.into_iter().zip(1..) {
+            at += hole;
+            extents.push(extent(counter, at, length));
+            expected.extend((at..at + length).zip(in_object(counter)..));
+            at += length;
+        }
+        let all = places.with_extents(extents);
+        let found: Vec<(u64, u64)> =
+            all.iter().flat_map(|piece| (piece.offset..).zip(log.bytes(piece))).collect();
+        prop_assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
+        let places = all.iter().filter(|piece| piece.is_place());
+        prop_assert_eq!(all.placed(), places.map(|piece| piece.length).sum::<u64>());
     }
 
     #[test]
