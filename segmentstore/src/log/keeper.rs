@@ -14,7 +14,7 @@ use super::LogConfig;
 use super::commit::{Seams, create, sync_dir};
 use super::error::LogError;
 use super::format::file::{fresh_path, log_path, spare_id, spare_path};
-use super::table::Freed;
+use super::table::{FileTable, Freed};
 
 /// Reserved files kept ready.
 pub(super) const SPARES_WANTED: usize = 2;
@@ -46,6 +46,20 @@ struct State {
     wanted: usize,
     /// The disk refused to reserve another file.
     full: bool,
+}
+
+impl State {
+    /// Whether another reserved file is wanted and within the budget.
+    fn wants_more(&self, config: &LogConfig, table: &FileTable) -> bool {
+        self.spares.len() < self.wanted && self.may_keep(config, table)
+    }
+
+    /// Whether one more reserved file is within the log's budget, which counts those that nothing lies in yet too.
+    fn may_keep(&self, config: &LogConfig, table: &FileTable) -> bool {
+        let kept: u64 = self.spares.iter().map(|spare| spare.len).sum();
+        let used = table.used_bytes().saturating_add(kept);
+        self.spares.len() < SPARES_MAX && used.saturating_add(config.file_bytes) <= config.budget_bytes
+    }
 }
 
 /// Makes, recycles and removes files beside the log.
@@ -129,10 +143,10 @@ impl Keeper {
     }
 
     /// Works until closed; an error ends it, and the log then makes its files itself.
-    pub(super) fn run(&self, seams: &Seams, config: &LogConfig) -> Result<(), LogError> {
+    pub(super) fn run(&self, seams: &Seams, config: &LogConfig, table: &FileTable) -> Result<(), LogError> {
         loop {
             let mut state = self.state.lock();
-            while !state.closing && state.freed.is_empty() && state.spares.len() >= state.wanted {
+            while !state.closing && state.freed.is_empty() && !state.wants_more(config, table) {
                 self.work.wait(&mut state);
             }
             if state.full && !state.closing && state.freed.is_empty() {
@@ -143,13 +157,18 @@ impl Keeper {
                 return Ok(());
             }
             drop(state);
-            self.recycle(seams, config)?;
-            self.reserve(seams, config)?;
+            self.recycle(seams, config, table)?;
+            self.reserve(seams, config, table)?;
         }
     }
 
     /// Turns freed files into reserved ones, or removes them.
-    pub(super) fn recycle(&self, seams: &Seams, config: &LogConfig) -> Result<(), LogError> {
+    pub(super) fn recycle(
+        &self,
+        seams: &Seams,
+        config: &LogConfig,
+        table: &FileTable,
+    ) -> Result<(), LogError> {
         let freed = std::mem::take(&mut self.state.lock().freed);
         if freed.is_empty() {
             return Ok(());
@@ -157,7 +176,7 @@ impl Keeper {
         for freed in freed {
             let old = log_path(&config.dir, freed.number);
             let mut state = self.state.lock();
-            let wanted = freed.reusable && freed.len == config.file_bytes && state.spares.len() < SPARES_MAX;
+            let wanted = freed.reusable && freed.len == config.file_bytes && state.may_keep(config, table);
             state.full = false;
             let id = state.next_id;
             state.next_id += 1;
@@ -178,9 +197,9 @@ impl Keeper {
     }
 
     /// Makes one reserved file, if one is wanted.
-    fn reserve(&self, seams: &Seams, config: &LogConfig) -> Result<(), LogError> {
+    fn reserve(&self, seams: &Seams, config: &LogConfig, table: &FileTable) -> Result<(), LogError> {
         let mut state = self.state.lock();
-        if state.spares.len() >= state.wanted {
+        if !state.wants_more(config, table) {
             return Ok(());
         }
         let id = state.next_id;

@@ -57,6 +57,14 @@ impl LogConfig {
         Self { dir, containers, file_bytes: 128 << 20, first_file_bytes: 16 << 20, budget_bytes: 16 << 30 }
     }
 
+    /// Files of an eighth of the budget, so that the oldest can go while the next ones are written.
+    #[must_use]
+    pub fn with_budget(self, budget_bytes: u64) -> Self {
+        const MIB: u64 = 1 << 20;
+        let file_bytes = (budget_bytes / 8 / MIB * MIB).clamp(32 * MIB, 128 * MIB);
+        Self { file_bytes, budget_bytes, ..self }
+    }
+
     /// Largest batch that fits in a file of its own.
     fn batch_bytes_max(&self) -> u64 {
         let floors = floor::encoded_len(usize::from(self.containers));
@@ -154,8 +162,9 @@ impl LocalLog {
         let mut manual = self.manual.lock();
         let Some(committer) = manual.as_mut() else { return Err(LogError::Closed) };
         let Some(work) = self.shared.queue.poll() else { return Ok(false) };
-        let done = work_once(&self.shared, committer, work)
-            .and_then(|()| self.shared.keeper.recycle(&self.shared.seams, &self.shared.config));
+        let done = work_once(&self.shared, committer, work).and_then(|()| {
+            self.shared.keeper.recycle(&self.shared.seams, &self.shared.config, &self.shared.table)
+        });
         if let Err(why) = &done {
             self.shared.queue.end(why);
             *manual = None;
@@ -262,7 +271,7 @@ fn commit_loop(shared: &Shared, mut committer: Committer) {
 
 fn keep_loop(shared: &Shared) {
     sched::shape_thread(SLICE_US, KEEPER_NICE);
-    if let Err(why) = shared.keeper.run(&shared.seams, &shared.config) {
+    if let Err(why) = shared.keeper.run(&shared.seams, &shared.config, &shared.table) {
         tracing::warn!(error = %why, "log files are no longer reserved ahead");
     }
 }

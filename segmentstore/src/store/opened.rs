@@ -82,10 +82,8 @@ async fn open_folder(config: &StoreConfig, seams: &Seams) -> Result<Folder, Star
     let opening = tokio::task::spawn_blocking(move || {
         let folder = |source| StartError::Folder { path: config.data.clone(), source };
         seams.disk.create_dir_all(&config.data).map_err(folder)?;
-        let log_config = LogConfig {
-            budget_bytes: config.log_budget_bytes,
-            ..LogConfig::new(config.data.join("log"), config.containers)
-        };
+        let log_config =
+            LogConfig::new(config.data.join("log"), config.containers).with_budget(config.log_budget_bytes);
         // The log locks the folder, so it comes before anything else is looked at.
         let Seams { disk, clock, entropy } = seams.clone();
         let log = LocalLog::open(log_config, disk, clock, entropy, Pace::Threads)?;
