@@ -7,6 +7,7 @@ use crate::cli::CliError;
 use crate::config::Config;
 use dhara_controller::{ControllerConfig, ControllerHandle, HostPort, StartError};
 use dhara_segmentstore::container::Rules;
+use dhara_segmentstore::read::ReadConfig;
 use dhara_segmentstore::store::{Seams, SegmentStore, StoreConfig};
 use dhara_segmentstore::tier::BackendOptions;
 use dhara_stdx::clock::SystemClock;
@@ -143,6 +144,7 @@ pub(crate) fn store_config(config: &Config) -> StoreConfig {
             ..BackendOptions::default()
         },
         rules: Rules { age: Duration::from_secs(config.tier_after.into()), ..Rules::default() },
+        read: ReadConfig::default(),
         index_cache_bytes: INDEX_CACHE_BYTES,
         connections_max: connections_max(std::fs::read_to_string("/proc/self/limits").ok().as_deref()),
     }

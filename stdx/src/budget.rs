@@ -70,6 +70,12 @@ impl BytePermit {
         u64::try_from(self.taken.num_permits()).map_or(u64::MAX, |units| units * UNIT_BYTES)
     }
 
+    /// Takes `bytes` of it out as a permit of their own; `None`, and nothing taken, if it holds fewer.
+    pub fn split(&mut self, bytes: u64) -> Option<Self> {
+        let units = usize::try_from(bytes.div_ceil(UNIT_BYTES)).ok()?;
+        self.taken.split(units).map(|taken| Self { taken })
+    }
+
     /// Adds what `other` holds, which must come from the same budget.
     pub fn merge(&mut self, other: Self) {
         self.taken.merge(other.taken);
@@ -103,6 +109,17 @@ mod tests {
         let permit = budget.acquire(u64::MAX).await;
         assert_eq!(permit.bytes(), 1 << 20);
         assert_eq!(budget.free(), 0);
+    }
+
+    #[tokio::test]
+    async fn part_of_a_permit_is_given_back_alone() {
+        let budget = ByteBudget::new(256);
+        let mut permit = budget.acquire(192).await;
+        assert!(permit.split(193).is_none());
+        let part = permit.split(100).unwrap();
+        assert_eq!((permit.bytes(), part.bytes(), budget.free()), (64, 128, 64));
+        drop(part);
+        assert_eq!((permit.bytes(), budget.free()), (64, 192));
     }
 
     #[tokio::test]

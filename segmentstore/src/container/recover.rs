@@ -189,7 +189,7 @@ pub async fn open(
     let (sender, inbox) = mpsc::channel(INBOX_OPERATIONS_MAX);
     let (event_sender, events) = mpsc::channel(EVENTS_MAX);
     let pins = Pins::default();
-    let cold = ColdReader::new(tier.objects.clone(), pins.clone());
+    let cold = ColdReader::new(id, tier.objects.clone(), pins.clone(), tier.cache.clone());
     let handle = ContainerHandle { inbox: sender, views, index: index.clone(), log: Arc::clone(&log), cold };
     let mut task = Task {
         id,

@@ -8,9 +8,8 @@
 use super::task::{Event, Failure, Task};
 use super::tiering::{Uploaded, put};
 use crate::operation::Extent;
-use crate::read::ColdError;
 use crate::state::{Object, Phase, State};
-use crate::tier::{BLOCK_BYTES, BuiltObject, Footer, ObjectBuilder, Objects, verify};
+use crate::tier::{BLOCK_BYTES, BuiltObject, Footer, ObjectBuilder, Objects, TierError, verify};
 use crate::types::{ContainerId, ObjectId, SegmentId};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -324,7 +323,7 @@ async fn build(
     created_ms: i64,
     output: &Output,
     objects: &Objects,
-) -> Result<(BuiltObject, Vec<Extent>), ColdError> {
+) -> Result<(BuiltObject, Vec<Extent>), TierError> {
     let mut read = read_all(output, objects).await?;
     let mut builder = ObjectBuilder::new(container, object, output.level, created_ms);
     let mut ranges = Vec::with_capacity(output.runs.len());
@@ -352,7 +351,7 @@ async fn build(
 type Part = (Bytes, Vec<u32>);
 
 /// Reads the bytes of all extents of an output, object by object, near ones together.
-async fn read_all(output: &Output, objects: &Objects) -> Result<HashMap<(SegmentId, u64), Part>, ColdError> {
+async fn read_all(output: &Output, objects: &Objects) -> Result<HashMap<(SegmentId, u64), Part>, TierError> {
     let mut by_object: BTreeMap<ObjectId, Vec<&Extent>> = BTreeMap::new();
     for extent in output.runs.iter().flatten() {
         by_object.entry(extent.stored.object).or_default().push(extent);
@@ -399,13 +398,14 @@ fn near<'a, 'b>(extents: &'b [&'a Extent]) -> Vec<&'b [&'a Extent]> {
 }
 
 /// Cuts an extent out of `bytes`, which begin at `from` in its object, and checks its blocks.
-fn part(extent: &Extent, footer: Option<&Footer>, bytes: &Bytes, from: u64) -> Result<Part, ColdError> {
+fn part(extent: &Extent, footer: Option<&Footer>, bytes: &Bytes, from: u64) -> Result<Part, TierError> {
     let at = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let (begin, end) = span(extent);
     let blocks = bytes.slice(at(begin - from)..at(end - from));
     let skipped = begin - u64::from(extent.stored.at);
     let first_block = u32::try_from(skipped / u64::from(BLOCK_BYTES)).unwrap_or(u32::MAX);
-    verify(&extent.stored, footer, first_block, &blocks)?;
+    let wrong = |source| TierError::Malformed { id: extent.stored.object, source };
+    verify(&extent.stored, footer, first_block, &blocks).map_err(wrong)?;
     let cut = at(u64::from(extent.skip) - skipped);
     let inner = footer.and_then(|footer| footer.range_of(&extent.stored)).map(|range| {
         let inside = range.boundaries.iter().filter_map(|at| at.checked_sub(extent.skip));

@@ -9,7 +9,7 @@ use super::regroup::LEVEL_MAX;
 use super::task::{Event, Failure, Task};
 use crate::log::Log;
 use crate::operation::{Answer, Call, Extent, Refusal};
-use crate::read::{Pins, log_chunks};
+use crate::read::{ColdCache, Pins, log_chunks};
 use crate::state::{Piece, Pieces};
 use crate::tier::{BuiltObject, ObjectBuilder, Objects};
 use crate::types::{ContainerId, ObjectId, SegmentId, SequenceNumber};
@@ -41,6 +41,8 @@ const BOUNDARY_BYTES: u64 = 1024 * 1024;
 pub struct Tier {
     /// The container's objects.
     pub objects: Objects,
+    /// What all containers share for reading objects.
+    pub cache: ColdCache,
     /// When bytes are due.
     pub rules: Rules,
     /// How long an object stays after its last extent has gone; longer than any read takes.

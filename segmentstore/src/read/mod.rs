@@ -9,7 +9,7 @@ mod table;
 mod view;
 mod views;
 
-pub use cold::{ColdError, ColdReader};
+pub use cold::{ColdCache, ColdError, ColdReader, ReadConfig};
 pub use pins::Pins;
 pub use table::{TablePage, TableRead, TableReadError};
 pub(crate) use table::{decode_row, encode_row};

@@ -1,5 +1,6 @@
 //! A published segment.
 
+use super::cold::{AHEAD_BYTES_MAX, AHEAD_EXTENTS_MAX};
 use super::{ColdError, ColdReader};
 use crate::log::{Log, LogError, walk_records};
 use crate::operation::{APPENDED_HEADER_BYTES, Extent, Record, SegmentKind};
@@ -89,10 +90,13 @@ pub enum Look {
     Cold(ColdBytes),
 }
 
-/// Bytes that lie in an object.
-#[derive(Clone, Copy, Debug)]
+/// Bytes that lie in objects, and where those behind them lie.
+#[derive(Clone, Debug)]
 pub struct ColdBytes {
-    piece: Piece,
+    /// From the one that holds the offset on; some lie behind what was asked for.
+    extents: Vec<Piece>,
+    /// What was asked for behind all extents.
+    places: Vec<Piece>,
     core: Core,
 }
 
@@ -232,8 +236,11 @@ impl View {
                 Look::Cold(found) => found,
             };
             looked += 1;
-            match cold.read(&found.piece, offset, bytes_max).await {
-                Ok(chunks) => return Ok(data(chunks, offset, found.core)),
+            match cold.read(self.id, &found.extents, offset, bytes_max).await {
+                Ok(mut chunks) => {
+                    chunks.extend(log_behind(log, &found, offset, &chunks, bytes_max));
+                    return Ok(data(chunks, offset, found.core));
+                }
                 // The bytes were moved to another object, or truncated, and this one deleted.
                 Err(error) if error.is_gone() && looked < LOOK_AGAIN_MAX => {}
                 Err(error) => return Err(error.into()),
@@ -258,12 +265,40 @@ impl View {
             };
         }
         let end = offset.saturating_add(bytes_max as u64);
-        let mut pieces = published.pieces.from(offset).take_while(|piece| piece.offset < end).peekable();
-        if let Some(piece) = pieces.next_if(|piece| !piece.is_place()) {
-            return Plan::Cold(ColdBytes { piece: *piece, core });
+        let wanted = |piece: &&Piece| piece.offset < end;
+        let mut pieces = published.pieces.from(offset).peekable();
+        if pieces.peek().is_none_or(|piece| piece.is_place()) {
+            let places = pieces.take_while(|piece| piece.is_place()).take_while(wanted);
+            return Plan::Fetch { pieces: places.copied().collect(), core };
         }
-        Plan::Fetch { pieces: pieces.take_while(|piece| piece.is_place()).copied().collect(), core }
+        let mut extents = Vec::new();
+        let ahead = end.saturating_add(AHEAD_BYTES_MAX);
+        while extents.len() < AHEAD_EXTENTS_MAX
+            && let Some(extent) = pieces.next_if(|piece| !piece.is_place() && piece.offset < ahead)
+        {
+            extents.push(*extent);
+        }
+        let places = pieces.take_while(|piece| piece.is_place()).take_while(wanted).copied().collect();
+        Plan::Cold(ColdBytes { extents, places, core })
     }
+}
+
+/// What the log holds right behind the chunks of a cold read, if it goes so far. What it cannot give the next read asks
+/// for, and hears why.
+fn log_behind(
+    log: &dyn Log,
+    found: &ColdBytes,
+    offset: u64,
+    chunks: &[Bytes],
+    bytes_max: usize,
+) -> Vec<Bytes> {
+    let read: usize = chunks.iter().map(Bytes::len).sum();
+    let at = offset + read as u64;
+    let begins = |place: &Piece| place.offset == at;
+    if read == bytes_max || !found.places.first().is_some_and(begins) {
+        return Vec::new();
+    }
+    fetch(log, &found.places, at, bytes_max - read).unwrap_or_default()
 }
 
 fn data(chunks: Vec<Bytes>, offset: u64, core: Core) -> ReadReply {

@@ -6,6 +6,7 @@ use super::outbox::Outbox;
 use crate::container::ContainerHandle;
 use crate::operation::{ConnectionId, Operation};
 use bytes::{Buf, Bytes};
+use dhara_stdx::budget::ByteBudget;
 use dhara_wire::command::{Command, Direction};
 use dhara_wire::peer::{Frame, FrameReader, ReaderConfig};
 use std::collections::BTreeMap;
@@ -24,6 +25,9 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 const WRITE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Table reads that one connection may have under way.
 const TABLE_READS_MAX: usize = 64;
+/// Bytes that one connection may be having read from objects at one time; further reads wait, so that what one client
+/// asks for does not stand in line before everybody's.
+const COLD_READ_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Reads that one connection may have waiting at tails.
 const PARKED_READS_MAX: usize = 65_536;
 /// Slices handed to one vectored write.
@@ -43,6 +47,7 @@ pub(super) struct Connection {
     /// Reads under way; dropped with the connection.
     pub(super) reads: JoinSet<()>,
     pub(super) table_reads: Arc<Semaphore>,
+    pub(super) cold_reads: ByteBudget,
 }
 
 impl Connection {
@@ -63,6 +68,7 @@ impl Connection {
             visited: BTreeMap::new(),
             reads: JoinSet::new(),
             table_reads: Arc::new(Semaphore::new(TABLE_READS_MAX)),
+            cold_reads: ByteBudget::new(COLD_READ_BYTES_MAX),
         };
         let writing = write_all(write_half, &outbox);
         let reading = async {

@@ -70,31 +70,35 @@ impl Connection {
                 Ok(())
             }
             Ok(Look::Wait) => {
-                self.spawn_read(container, view, asked, true);
+                self.park_read(container, view, asked);
                 Ok(())
             }
             Ok(Look::Cold(_)) => {
-                self.spawn_read(container, view, asked, false);
+                self.spawn_cold_read(container, view, asked);
                 Ok(())
             }
             Err(error) => failed(&self.outbox, asked, &error),
         }
     }
 
-    fn spawn_read(&mut self, container: ContainerHandle, view: Arc<View>, asked: Asked, waits: bool) {
+    fn park_read(&mut self, container: ContainerHandle, view: Arc<View>, asked: Asked) {
         let outbox = Arc::clone(&self.outbox);
         drop(self.reads.spawn(async move {
-            match view.read(container.log(), container.cold(), asked.start, asked.wanted).await {
-                Ok(reply) => {
-                    outbox.room().await;
-                    answer(&outbox, asked, reply, waits);
-                }
-                Err(error) => {
-                    if let Err(Close(_)) = failed(&outbox, asked, &error) {
-                        outbox.close();
-                    }
-                }
-            }
+            let read = view.read(container.log(), container.cold(), asked.start, asked.wanted).await;
+            outbox.room().await;
+            conclude(&outbox, asked, read, true);
+        }));
+    }
+
+    fn spawn_cold_read(&mut self, container: ContainerHandle, view: Arc<View>, asked: Asked) {
+        let (outbox, cold_reads) = (Arc::clone(&self.outbox), self.cold_reads.clone());
+        drop(self.reads.spawn(async move {
+            let turn = cold_reads.acquire(asked.wanted as u64).await;
+            // What is read takes memory until it has left, so nothing is read for a client that does not take it.
+            outbox.room().await;
+            let read = view.read(container.log(), container.cold(), asked.start, asked.wanted).await;
+            conclude(&outbox, asked, read, false);
+            drop(turn);
         }));
     }
 
@@ -175,6 +179,18 @@ impl Connection {
     }
 }
 
+/// Ends a read that had a task of its own.
+fn conclude(outbox: &Outbox, asked: Asked, read: Result<ReadReply, ReadError>, waited: bool) {
+    match read {
+        Ok(reply) => answer(outbox, asked, reply, waited),
+        Err(error) => {
+            if let Err(Close(_)) = failed(outbox, asked, &error) {
+                outbox.close();
+            }
+        }
+    }
+}
+
 /// Sends the reply of a read; `waited` tells whether it was parked.
 fn answer(outbox: &Outbox, asked: Asked, reply: ReadReply, waited: bool) {
     let Asked { segment, offset, request_id, .. } = asked;
@@ -216,6 +232,6 @@ fn failed(outbox: &Outbox, asked: Asked, error: &ReadError) -> Result<(), Close>
         outbox.push(|out| reply::illegal(asked.request_id, asked.segment, why).encode(out));
         return Ok(());
     }
-    warn!(segment = asked.segment, offset = asked.offset, %error, "read");
+    warn!(segment = asked.segment, offset = asked.offset, error = error as &dyn std::error::Error, "read");
     Err(Close("a read failed"))
 }

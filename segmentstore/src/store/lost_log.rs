@@ -5,6 +5,7 @@ use super::{Opener, Seams, StartError, StorageRuntime, StoreConfig};
 use crate::container::{GivenUp, LostLog};
 use crate::index::SharedCache;
 use crate::operation::Operation;
+use crate::read::ColdCache;
 use crate::types::ContainerId;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ pub async fn recover_lost_log(config: &StoreConfig, seams: Seams) -> Result<Vec<
         updates: opened.updates,
         rules: config.rules,
         lost_log: LostLog::GiveUp(Arc::clone(&given_up)),
+        cold: ColdCache::new(config.read, storage.handle.clone()),
         cache: SharedCache::new(config.index_cache_bytes),
         seams,
         storage: storage.handle.clone(),

@@ -13,6 +13,7 @@ pub use lost_log::recover_lost_log;
 use crate::container::{ContainerHandle, ContainerParts, Failure, LostLog, OpenError, Rules, Tier, open};
 use crate::index::{Index, IndexError, RowsError, SharedCache, SlateOptions, open_slate};
 use crate::log::{Log, LogError};
+use crate::read::{ColdCache, ReadConfig};
 use crate::server::{Containers, Server, ServerConfig};
 use crate::tier::{BackendError, BackendOptions, Objects, ProbeError};
 use crate::types::ContainerId;
@@ -64,6 +65,8 @@ pub struct StoreConfig {
     pub backend: BackendOptions,
     /// When bytes go from the log to the object store.
     pub rules: Rules,
+    /// What reading objects may take in memory.
+    pub read: ReadConfig,
     /// Bytes of the cache of index blocks.
     pub index_cache_bytes: usize,
     /// Connections at one time.
@@ -165,6 +168,7 @@ struct Opener {
     rules: Rules,
     lost_log: LostLog,
     cache: SharedCache,
+    cold: ColdCache,
     seams: Seams,
     storage: Handle,
     stop: CancellationToken,
@@ -174,6 +178,7 @@ struct Opener {
 pub struct SegmentStore {
     server: Server,
     containers: TaskTracker,
+    cold: ColdCache,
     stop: CancellationToken,
     log: Arc<dyn Log>,
     failed: watch::Receiver<Option<String>>,
@@ -194,6 +199,7 @@ impl SegmentStore {
         let storage = StorageRuntime::start().map_err(StartError::Runtime)?;
         let opened = open_when_free(config, &seams).await?;
         let stop = CancellationToken::new();
+        let cold = ColdCache::new(config.read, storage.handle.clone());
         let opener = Arc::new(Opener {
             log: Arc::clone(&opened.log),
             objects: opened.objects,
@@ -201,6 +207,7 @@ impl SegmentStore {
             rules: config.rules,
             lost_log: LostLog::Refuse,
             cache: SharedCache::new(config.index_cache_bytes),
+            cold: cold.clone(),
             seams: seams.clone(),
             storage: storage.handle.clone(),
             stop: stop.clone(),
@@ -231,7 +238,7 @@ impl SegmentStore {
         let server_config = ServerConfig { connections_max: config.connections_max };
         let server = Server::start(listener, handles, Arc::clone(&seams.entropy), &server_config)
             .map_err(|source| StartError::Listen { address: config.listen, source })?;
-        Ok(Self { server, containers: tracker, stop, log: opened.log, failed, _storage: storage })
+        Ok(Self { server, containers: tracker, cold, stop, log: opened.log, failed, _storage: storage })
     }
 
     /// Where the server listens.
@@ -258,6 +265,7 @@ impl SegmentStore {
         self.stop.cancel();
         self.containers.close();
         self.containers.wait().await;
+        self.cold.close().await;
         let log = Arc::clone(&self.log);
         let _closed = tokio::task::spawn_blocking(move || log.close()).await;
     }
@@ -318,6 +326,7 @@ impl Opener {
             index,
             tier: Tier {
                 objects: Objects::new(Arc::clone(&self.objects), container),
+                cache: self.cold.clone(),
                 rules: self.rules,
                 grace: GRACE,
             },

@@ -24,8 +24,10 @@ fn containers_whose_batches_share_a_frame_keep_their_own_bytes() {
         }
         both[0].settle().await;
         let expected = [vec![b'a'; 900], vec![b'b'; 900]];
-        let contents = |both: &[Running; 2]| both.each_ref().map(|running| running.content("s").unwrap());
-        assert_eq!(contents(&both), expected);
+        let contents = async |both: &[Running; 2]| {
+            [both[0].content("s").await.unwrap(), both[1].content("s").await.unwrap()]
+        };
+        assert_eq!(contents(&both).await, expected);
         let disk = world.disk.crash(1);
         for running in both {
             running.task.abort();
@@ -35,7 +37,7 @@ fn containers_whose_batches_share_a_frame_keep_their_own_bytes() {
         world.disk = disk;
         let log = world.open_log();
         let both = [world.open_on(&log, 0).await.unwrap(), world.open_on(&log, 1).await.unwrap()];
-        assert_eq!(contents(&both), expected);
+        assert_eq!(contents(&both).await, expected);
     });
 }
 
@@ -68,7 +70,7 @@ fn truncation_and_flush_let_the_log_go_and_what_is_left_is_found_again() {
             running.flush().await;
         }
         let before = running.handle.log().oldest();
-        let content = running.content("s").unwrap();
+        let content = running.content("s").await.unwrap();
         running.request(2, Request::Truncate { name: "s".into(), offset: 1_750_000 }).await;
         running.settle().await;
         running.flush().await;
@@ -77,11 +79,11 @@ fn truncation_and_flush_let_the_log_go_and_what_is_left_is_found_again() {
         running.settle().await;
         let after = running.handle.log().oldest();
         assert!(after > before, "the log lets go of what nobody needs");
-        let kept = running.content("s").unwrap();
+        let kept = running.content("s").await.unwrap();
         assert_eq!(kept[..50_000], content[1_750_000..]);
         world.crash(running, 3).await;
         let running = world.open().await;
-        assert_eq!(running.content("s").unwrap(), kept);
+        assert_eq!(running.content("s").await.unwrap(), kept);
     });
 }
 
@@ -119,12 +121,12 @@ fn merged_bytes_are_found_again_when_the_log_let_go_of_the_first_of_them() {
         running.send(6, &Do::Append(put, WRITER)).await;
         running.settle().await;
         assert!(running.handle.log().oldest() > before);
-        let kept = running.content("target").unwrap();
+        let kept = running.content("target").await.unwrap();
         assert_eq!(kept.len(), 160_003);
         world.crash(running, 5).await;
         let running = world.open().await;
-        assert_eq!(running.content("target").unwrap(), kept);
-        assert_eq!(running.content("source"), None);
+        assert_eq!(running.content("target").await.unwrap(), kept);
+        assert_eq!(running.content("source").await, None);
     });
 }
 

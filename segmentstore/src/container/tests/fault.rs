@@ -41,7 +41,7 @@ fn append_refused_by_a_full_log_is_not_overtaken_by_the_next() {
         assert_eq!(running.heard.of(2), Some(Err(Refusal::Unavailable)));
         assert_eq!(running.heard.of(3), Some(Err(Refusal::Unavailable)));
         assert_eq!(running.heard.of(4), Some(Ok(Answer::SetUp { last: i64::MIN })));
-        assert_eq!(running.content("s"), Some(Vec::new()));
+        assert_eq!(running.content("s").await, Some(Vec::new()));
     });
 }
 
@@ -196,8 +196,8 @@ fn stop_answers_what_is_staged_and_refuses_what_is_in_line() {
         assert_eq!(heard.of(15), Some(Ok(Answer::Done)));
         assert_all_unavailable(&heard, 10..15);
         let running = world.open().await;
-        assert_eq!(running.content("u"), Some(Vec::new()));
-        assert_eq!(running.content("s"), Some(Vec::new()), "what was refused changed nothing");
+        assert_eq!(running.content("u").await, Some(Vec::new()));
+        assert_eq!(running.content("s").await, Some(Vec::new()), "what was refused changed nothing");
     });
 }
 
@@ -273,7 +273,7 @@ fn what_no_record_holds_is_refused_and_the_container_goes_on() {
             );
         }
         assert_eq!(running.heard.of(6), Some(Ok(Answer::TableUpdated(vec![0]))));
-        assert_eq!(running.content("s"), Some(Vec::new()));
+        assert_eq!(running.content("s").await, Some(Vec::new()));
     });
 }
 

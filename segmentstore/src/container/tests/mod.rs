@@ -16,7 +16,7 @@ use crate::operation::{
     Answer, AppendReply, AppendTag, ConnectionId, Operation, Policy, Refusal, Request, SegmentKind,
     SessionId, TableCondition, TablePut,
 };
-use crate::read::ReadReply;
+use crate::read::{ColdCache, ReadConfig, ReadReply};
 use crate::state::tests::append_of;
 use crate::state::tests::model::Put;
 use crate::state::tests::ops::Do;
@@ -26,7 +26,6 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use dhara_stdx::{Clock, Disk, ManualClock, SeededEntropy, SimDisk};
 use dhara_wire::codec::Uuid;
-use futures_util::FutureExt;
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use parking_lot::Mutex;
@@ -178,7 +177,8 @@ impl World {
     fn tier(&self, container: u16) -> Tier {
         let store = Arc::clone(&self.objects) as Arc<dyn ObjectStore>;
         let rules = Rules { own_bytes: 64, object_bytes: 256, ..Rules::default() };
-        Tier { objects: Objects::new(store, ContainerId(container)), rules, grace: GRACE }
+        let cache = ColdCache::new(ReadConfig::default(), tokio::runtime::Handle::current());
+        Tier { objects: Objects::new(store, ContainerId(container)), cache, rules, grace: GRACE }
     }
 
     fn open_log(&mut self) -> Arc<NarrowLog> {
@@ -345,13 +345,14 @@ impl Running {
     }
 
     /// All that a reader gets of a segment from its start on.
-    fn content(&self, name: &str) -> Option<Vec<u8>> {
+    async fn content(&self, name: &str) -> Option<Vec<u8>> {
         let view = self.handle.views().find(name)?;
         let (mut at, mut content) = (view.core().start, Vec::new());
         while at < view.core().length {
             let read = view.read(self.handle.log(), self.handle.cold(), at, 1 << 20);
-            match read.now_or_never().map(Result::unwrap) {
-                Some(ReadReply::Data { chunks, .. }) => {
+            // The clock stands still, so nothing but the read itself can end it.
+            match tokio::time::timeout(Duration::from_secs(1), read).await.map(Result::unwrap) {
+                Ok(ReadReply::Data { chunks, .. }) => {
                     assert!(!chunks.is_empty() && chunks.iter().all(|chunk| !chunk.is_empty()));
                     content.extend(chunks.iter().flat_map(|chunk| chunk.iter().copied()));
                     at = view.core().start + content.len() as u64;

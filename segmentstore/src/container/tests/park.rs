@@ -81,7 +81,7 @@ fn setup_in_line_opens_no_session_for_a_connection_that_left() {
         running.settle().await;
         assert_eq!(running.heard.of(2), Some(Err(Refusal::NoSession)));
         assert_eq!(running.heard.of(4), Some(Err(Refusal::NoSession)));
-        assert_eq!(running.content("s"), Some(Vec::new()));
+        assert_eq!(running.content("s").await, Some(Vec::new()));
     });
 }
 
@@ -100,7 +100,7 @@ fn appends_sent_behind_a_setup_in_line_are_stored_in_order() {
         running.gets.open();
         running.append(4, session(1, 1), 3, b"three").await;
         running.settle().await;
-        assert_eq!(running.content("s"), Some(b"one two three".to_vec()));
+        assert_eq!(running.content("s").await, Some(b"one two three".to_vec()));
         let order: Vec<usize> = running.heard.all().iter().map(|(number, _)| *number).collect();
         assert_eq!(order, [0, 1, 2, 3, 4]);
     });
@@ -131,7 +131,7 @@ fn append_never_overtakes_one_that_waits_under_the_names_earlier_segment() {
         running.settle().await;
         running.gets.open();
         running.settle().await;
-        assert_eq!(running.content("s"), Some(b"one two".to_vec()));
+        assert_eq!(running.content("s").await, Some(b"one two".to_vec()));
     });
 }
 

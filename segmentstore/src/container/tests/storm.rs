@@ -303,7 +303,7 @@ impl Running {
                     return Some(entries);
                 }
             } else {
-                let content = self.content(&name).unwrap();
+                let content = self.content(&name).await.unwrap();
                 let start = usize::try_from(expected.start).unwrap();
                 if content != expected.data[start..] {
                     return Some(format!("{name} holds other bytes"));

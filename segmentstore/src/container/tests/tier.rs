@@ -46,17 +46,17 @@ fn flushed_bytes_are_read_from_objects_and_the_log_is_not_needed() {
         let running = world.open().await;
         writes(&running, "big", 1, 60).await;
         writes(&running, "small", 2, 3).await;
-        let before = running.content("big");
+        let before = running.content("big").await;
         running.to_storage(1).await;
         assert_eq!(running.extents("big"), [(0, 250), (250, 250), (500, 100)], "at most 256 bytes each");
         assert_eq!(running.extents("small"), [(0, 30)]);
-        assert_eq!(running.content("big"), before);
+        assert_eq!(running.content("big").await, before);
         let (mut reader, _writer) = running.log.open(ContainerId(1)).unwrap();
         assert!(reader.next().unwrap().is_none(), "the other container never wrote");
         world.crash(running, 7).await;
         // A log that lost everything below the floor is whole.
         let running = world.open().await;
-        assert_eq!(running.content("big"), before);
+        assert_eq!(running.content("big").await, before);
         assert_eq!(running.extents("small"), [(0, 30)]);
     });
 }
@@ -73,20 +73,20 @@ fn merged_segment_brings_its_extents_along() {
         running.settle().await;
         running.request(2, Request::Merge { target: "t".into(), source: "s".into(), updates: vec![] }).await;
         running.settle().await;
-        let content = running.content("t").unwrap();
+        let content = running.content("t").await.unwrap();
         assert_eq!(content.len(), 130);
         assert_eq!(running.extents("t"), [(0, 20), (30, 100)]);
         world.crash(running, 1).await;
         for seed in 2..4 {
             let running = world.open().await;
-            assert_eq!(running.content("t").unwrap(), content);
+            assert_eq!(running.content("t").await.unwrap(), content);
             if seed == 2 {
                 running.to_storage(3).await;
             }
             world.crash(running, seed).await;
         }
         let running = world.open().await;
-        assert_eq!(running.content("t").unwrap(), content);
+        assert_eq!(running.content("t").await.unwrap(), content);
         assert_eq!(running.extents("t"), [(0, 20), (20, 10), (30, 100)]);
     });
 }
@@ -110,7 +110,7 @@ fn object_goes_when_its_last_extent_is_gone_and_its_grace_is_over() {
         assert_eq!(names_in(&world.objects).await, Vec::<String>::new());
         world.crash(running, 3).await;
         let running = world.open().await;
-        assert_eq!(running.content("b").unwrap(), b"");
+        assert_eq!(running.content("b").await.unwrap(), b"");
     });
 }
 
@@ -127,10 +127,10 @@ fn name_planned_by_an_earlier_epoch_is_given_up_and_its_object_deleted() {
         assert!(running.log.log.turn().unwrap(), "names are planned");
         running.idle().await;
         assert_eq!(names_in(&world.objects).await.len(), 1);
-        let content = running.content("a");
+        let content = running.content("a").await;
         world.crash(running, 5).await;
         let running = world.open().await;
-        assert_eq!((running.extents("a"), running.content("a")), (vec![], content));
+        assert_eq!((running.extents("a"), running.content("a").await), (vec![], content));
         running.pass(GRACE * 4).await;
         assert_eq!(names_in(&world.objects).await, Vec::<String>::new());
     });
@@ -155,12 +155,12 @@ fn sixteen_packed_objects_become_one_with_joined_ranges() {
             running.to_storage(number).await;
             number += 1;
         }
-        let content = [running.content("a"), running.content("b")];
+        let content = [running.content("a").await, running.content("b").await];
         assert_eq!(running.extents("a").len(), 16);
         assert_eq!(names_in(&world.objects).await.len(), 16);
         running.pass(Duration::from_mins(1)).await;
         assert_eq!((running.extents("a"), running.extents("b")), (vec![(0, 112)], vec![(0, 112)]));
-        assert_eq!([running.content("a"), running.content("b")], content);
+        assert_eq!([running.content("a").await, running.content("b").await], content);
         assert_eq!(
             names_in(&world.objects).await.len(),
             2,
@@ -169,7 +169,7 @@ fn sixteen_packed_objects_become_one_with_joined_ranges() {
         world.crash(running, 2).await;
         let running = world.open().await;
         assert_eq!(running.extents("a"), [(0, 112)]);
-        assert_eq!([running.content("a"), running.content("b")], content);
+        assert_eq!([running.content("a").await, running.content("b").await], content);
     });
 }
 
@@ -187,13 +187,13 @@ fn quiet_store_regroups_what_is_left_and_leaves_truncated_bytes_behind() {
         running.to_storage(2).await;
         running.request(3, Request::Truncate { name: "a".into(), offset: 15 }).await;
         running.settle().await;
-        let content = running.content("a");
+        let content = running.content("a").await;
         assert_eq!(running.extents("a"), [(0, 30), (30, 30)]);
         running.pass(Duration::from_mins(12)).await;
         assert_eq!(running.extents("a"), [(15, 45)]);
-        assert_eq!(running.content("a"), content);
+        assert_eq!(running.content("a").await, content);
         world.crash(running, 2).await;
-        assert_eq!(world.open().await.content("a"), content);
+        assert_eq!(world.open().await.content("a").await, content);
     });
 }
 
@@ -209,7 +209,7 @@ fn lost_log_costs_nothing_after_a_flush_and_exactly_what_came_later_without_one(
         running.append(900, session(2, 1), 4, b"after the flush").await;
         running.settle().await;
         running.flush().await;
-        let kept = running.content("kept");
+        let kept = running.content("kept").await;
         world.crash(running, 1).await;
         world.disk = SimDisk::new(99);
         let log = world.open_log();
@@ -222,14 +222,20 @@ fn lost_log_costs_nothing_after_a_flush_and_exactly_what_came_later_without_one(
         let running = world.open_on(&log, 0).await.unwrap();
         let (container, segment) = (ContainerId(0), "torn".to_owned());
         assert_eq!(*given_up.lock(), [GivenUp { container, segment, start: 0, stored: 30, length: 45 }]);
-        assert_eq!((running.content("kept"), running.content("torn")), (kept.clone(), Some(vec![])));
+        assert_eq!(
+            (running.content("kept").await, running.content("torn").await),
+            (kept.clone(), Some(vec![]))
+        );
         running.request(3, set_up(session(3, 1), "torn")).await;
         running.append(901, session(3, 1), 5, b"goes on").await;
         running.settle().await;
         world.crash(running, 2).await;
         world.lost_log = LostLog::Refuse;
         let running = world.open().await;
-        assert_eq!((running.content("kept"), running.content("torn")), (kept, Some(b"goes on".to_vec())));
+        assert_eq!(
+            (running.content("kept").await, running.content("torn").await),
+            (kept, Some(b"goes on".to_vec()))
+        );
         assert_eq!(running.handle.views().find("torn").unwrap().core().start, 45);
     });
 }
