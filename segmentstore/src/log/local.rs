@@ -31,6 +31,8 @@ use crate::types::{ContainerEpoch, ContainerId, LogAddress};
 const QUIET: Duration = Duration::from_millis(1);
 /// How long a full log waits before it looks again whether a file was freed.
 const FULL_RETRY: Duration = Duration::from_millis(20);
+/// Filled frames that a log file holds at least.
+const FILE_FRAMES_MIN: u64 = 8;
 /// Time slice of the log thread: it wakes from a sync before a busy thread's slice ends.
 const SLICE_US: u32 = 100;
 /// Niceness of the thread that fills reserved files.
@@ -70,6 +72,13 @@ impl LogConfig {
         let floors = floor::encoded_len(usize::from(self.containers));
         let kept = FIRST_FRAME_AT + kept_bytes(floors) + frame_bytes(floors);
         self.file_bytes.saturating_sub(kept)
+    }
+
+    /// Bytes up to which a frame takes batches: in a small log a small part of a file, since what a frame finds no
+    /// room for is lost with the rest of its file.
+    fn fill_bytes(&self) -> usize {
+        usize::try_from(self.file_bytes / FILE_FRAMES_MIN)
+            .map_or(PAYLOAD_BYTES_FILL, |part| part.min(PAYLOAD_BYTES_FILL))
     }
 
     /// Bytes that only operations which free space may use.
@@ -127,9 +136,7 @@ impl LocalLog {
         let seams = Seams { disk, clock, entropy };
         let lock = lock(&seams, &config)?;
         let (committer, table, keeper, marks) = start(&seams, &config)?;
-        let fill_bytes = usize::try_from(config.batch_bytes_max())
-            .map_or(PAYLOAD_BYTES_FILL, |max| max.min(PAYLOAD_BYTES_FILL));
-        let queue = Queue::new(&marks, fill_bytes);
+        let queue = Queue::new(&marks, config.fill_bytes());
         let shared = Arc::new(Shared { config, pace, seams, table, keeper, queue });
         let log = Self {
             shared: Arc::clone(&shared),
@@ -321,7 +328,7 @@ impl Log for LocalLog {
         let more = if keeper.is_full() { within_budget.min(keeper.ready_bytes()) } else { within_budget };
         // What ends a file early is lost: a frame that did not fit.
         let whole =
-            more / config.file_bytes * config.file_bytes.saturating_sub(frame_bytes(PAYLOAD_BYTES_FILL));
+            more / config.file_bytes * config.file_bytes.saturating_sub(frame_bytes(config.fill_bytes()));
         let reserved_bytes = whole + left;
         let admissible_bytes = reserved_bytes.saturating_sub(config.reserved_bytes());
         queue.less_pending(LogRoom {
