@@ -190,7 +190,11 @@ impl SimDisk {
         }
         // Some crashes lose all or nothing, most are in between.
         let keep_of_8 = [0, 8, 1, 4, 4, 4, 7, 4][position(chance.below(8)).unwrap_or(0)];
-        let inodes = state.inodes.iter().map(|inode| {
+        let named: BTreeSet<usize> = names.values().copied().collect();
+        let inodes = (0..).zip(&state.inodes).map(|(at, inode)| {
+            if !named.contains(&at) {
+                return Inode::default();
+            }
             let left = after_power_cut(inode, self.sector, &mut || chance.below(8) < keep_of_8);
             Inode { name: inode.name.clone(), seen: left.clone(), durable: left, ..Inode::default() }
         });
@@ -227,6 +231,15 @@ impl SimDisk {
 
 fn position(at: u64) -> io::Result<usize> {
     usize::try_from(at).map_err(io::Error::other)
+}
+
+/// New files are most of what is resized, and zeros that the system gives cost nothing.
+fn resize(bytes: &mut Vec<u8>, size: usize) {
+    if bytes.is_empty() {
+        *bytes = vec![0; size];
+    } else {
+        bytes.resize(size, 0);
+    }
 }
 
 fn put(into: &mut Vec<u8>, at: usize, bytes: &[u8]) {
@@ -368,9 +381,9 @@ impl SimFile {
         state.call(DiskCall::Resize(name, len))?;
         let inode = &mut state.inodes[self.inode];
         if size > inode.seen.len() || shrink {
-            inode.seen.resize(size, 0);
+            resize(&mut inode.seen, size);
             // Lengths are journaled at once: a file found shorter than it was made is a fault of another kind.
-            inode.durable.resize(size, 0);
+            resize(&mut inode.durable, size);
             inode.unsynced.retain_mut(|(at, bytes)| {
                 bytes.truncate(size.saturating_sub(*at));
                 !bytes.is_empty()

@@ -72,6 +72,8 @@ enum Ended {
     TimedOut(Duration),
     #[error("container is closing")]
     Closing,
+    #[error("conflict about an object that is not there")]
+    Unfounded,
 }
 
 impl Guard {
@@ -97,7 +99,7 @@ impl Guard {
         };
         let source: Box<dyn std::error::Error + Send + Sync> = match ended {
             Ended::Closing => Box::new(NonRetryable(Box::new(ended))),
-            Ended::TimedOut(_) => Box::new(ended),
+            Ended::TimedOut(_) | Ended::Unfounded => Box::new(ended),
         };
         Err(object_store::Error::Generic { store: STORE_NAME, source })
     }
@@ -133,6 +135,20 @@ impl GuardedStore {
     }
 }
 
+impl GuardedStore {
+    /// What a conflict about creating an object comes to. Stores report one too where two writers met and neither
+    /// got through, and the engine takes it for an object of another owner: a number it then skips is a hole in its
+    /// log that no later owner gets over.
+    async fn settle(&self, location: &Path, conflict: object_store::Error) -> object_store::Error {
+        match self.guard.run(self.inner.head(location)).await {
+            Err(object_store::Error::NotFound { .. }) => {
+                object_store::Error::Generic { store: STORE_NAME, source: Box::new(Ended::Unfounded) }
+            }
+            _ => conflict,
+        }
+    }
+}
+
 impl fmt::Display for GuardedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{STORE_NAME} {}", self.inner)
@@ -147,7 +163,14 @@ impl ObjectStore for GuardedStore {
         payload: PutPayload,
         options: PutOptions,
     ) -> object_store::Result<PutResult> {
-        self.guard.run(self.inner.put_opts(location, payload, options)).await
+        let creates = options.mode == PutMode::Create;
+        let put = self.guard.run(self.inner.put_opts(location, payload, options)).await;
+        match put {
+            Err(conflict @ object_store::Error::AlreadyExists { .. }) if creates => {
+                Err(self.settle(location, conflict).await)
+            }
+            put => put,
+        }
     }
 
     async fn put_multipart_opts(

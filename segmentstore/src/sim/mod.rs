@@ -1,10 +1,10 @@
-//! The simulated world: what a container stands on, made to fail in every way it may, repeatably by a seed.
+//! What a simulated world is made of besides `stdx`: an object store that fails, a wall clock, and a trace of it all.
 //!
-//! One thread and tokio's clock, paused: time jumps from one timer to the next, so an hour takes a moment and a seed
-//! decides everything. Nothing outside of tests and the `sim` feature uses this room, and it holds no law of its own
-//! about segments: it only knows what their clients were promised.
+//! Nothing outside of tests and the `sim` feature uses this room.
 
+mod clock;
 pub mod store;
 mod trace;
 
+pub use clock::SimClock;
 pub use trace::Trace;

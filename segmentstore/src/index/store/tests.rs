@@ -4,6 +4,8 @@ use parking_lot::Mutex;
 use std::future::pending;
 
 use super::*;
+use crate::sim::Trace;
+use crate::sim::store::{Fault, SimObjectStore};
 
 /// A store in memory that stops answering when a test says so, as one behind a broken network.
 #[derive(Debug, Default)]
@@ -180,11 +182,29 @@ async fn probe_tells_stores_apart_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let local = Arc::new(LocalFileSystem::new_with_prefix(folder.path()).unwrap());
     let careless = Arc::new(FaultStore { ignores_tags: true, ..FaultStore::default() });
-    let stores: [(Arc<dyn ObjectStore>, bool); 3] =
-        [(local, false), (Arc::new(InMemory::new()), true), (careless, false)];
+    let sim = Arc::new(SimObjectStore::new(1, 0, Trace::new(false)));
+    let stores: [(Arc<dyn ObjectStore>, bool); 4] =
+        [(local, false), (Arc::new(InMemory::new()), true), (sim, true), (careless, false)];
     for (store, updates) in stores {
         let prefix = Path::from("store");
         assert_eq!(probe_update(&*store, &prefix).await.unwrap(), updates, "{store}");
         assert!(store.list(None).next().await.is_none());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn conflict_about_an_object_that_is_not_there_may_be_retried() {
+    // Found by simulation, seed 5: the index of a container did not open any more.
+    let sim = SimObjectStore::new(1, 0, Trace::new(false));
+    let guard = Guard { call_timeout: TIMEOUT, closing: CancellationToken::new() };
+    let store = GuardedStore::new(Arc::new(sim.clone()), guard);
+    let path = Path::from("a");
+    let create = || PutOptions::from(PutMode::Create);
+    sim.fail_change(0, Fault::Conflict);
+    let unfounded = store.put_opts(&path, "x".into(), create()).await.unwrap_err();
+    assert!(slatedb_common::retry::should_retry(&unfounded));
+    assert!(!matches!(unfounded, object_store::Error::AlreadyExists { .. }));
+    store.put_opts(&path, "x".into(), create()).await.unwrap();
+    let founded = store.put_opts(&path, "x".into(), create()).await.unwrap_err();
+    assert!(matches!(founded, object_store::Error::AlreadyExists { .. }));
 }

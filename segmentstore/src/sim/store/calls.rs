@@ -12,12 +12,14 @@ use object_store::{
     PutPayload, PutResult, Result, UploadPart,
 };
 use parking_lot::Mutex;
+use slatedb_common::retry::NonRetryable;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::future::pending;
 use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 impl SimObjectStore {
     /// A call that changes nothing; it ends with whoever waits for it.
@@ -28,15 +30,30 @@ impl SimObjectStore {
     ) -> Result<T> {
         let course = self.shared.set_out(false, false);
         self.shared.trace.note(format_args!("store {} {what}", course.number));
-        tokio::time::sleep(course.there).await;
-        let answer = match self.shared.meets(course) {
-            None => look(&self.shared.state.lock(), self.shared.now()),
-            Some(Fault::Swallowed | Fault::Unanswered) => pending().await,
-            Some(_) => Err(unavailable()),
+        let looking = async {
+            tokio::time::sleep(course.there).await;
+            let answer = match self.shared.meets(course) {
+                None => look(&self.shared.state.lock(), self.shared.now()),
+                Some(Fault::Swallowed | Fault::Unanswered) => pending().await,
+                Some(_) => Err(unavailable()),
+            };
+            tokio::time::sleep(course.back).await;
+            self.shared.answered(course, &answer);
+            answer
         };
-        tokio::time::sleep(course.back).await;
-        self.shared.answered(course, &answer);
-        answer
+        tokio::select! { biased;
+            // Final; nothing can starve behind it.
+            () = self.cut() => Err(dead()),
+            answer = looking => answer,
+        }
+    }
+
+    /// Waits for the end of this line.
+    async fn cut(&self) {
+        match &self.cut {
+            Some(cut) => cut.cancelled().await,
+            None => pending().await,
+        }
     }
 
     /// A call that changes something; once on its way it may arrive whether or not anybody waits for it.
@@ -50,8 +67,15 @@ impl SimObjectStore {
         self.shared.trace.note(format_args!("store {} {what}", course.number));
         let (sender, receiver) = oneshot::channel();
         let travelling = travel(Arc::clone(&self.shared), course, what, effect, sender);
+        if self.cut.as_ref().is_some_and(CancellationToken::is_cancelled) {
+            return Err(dead());
+        }
         drop(tokio::spawn(travelling));
-        receiver.await.unwrap_or_else(|_no_answer| Err(unavailable()))
+        tokio::select! { biased;
+            // Final; nothing can starve behind it.
+            () = self.cut() => Err(dead()),
+            answer = receiver => answer.unwrap_or_else(|_no_answer| Err(unavailable())),
+        }
     }
 
     async fn put(
@@ -74,6 +98,12 @@ impl SimObjectStore {
         let e_tag = put.await?;
         Ok(PutResult { e_tag: Some(e_tag), version: None, extensions: Extensions::default() })
     }
+}
+
+/// What is left of a process that has died must end, not try again.
+fn dead() -> Error {
+    let source = Box::new(NonRetryable("process is dead".into()));
+    Error::Generic { store: STORE_NAME, source }
 }
 
 fn unavailable() -> Error {
@@ -106,6 +136,7 @@ async fn travel<T: Send>(
     mut caller: oneshot::Sender<Result<T>>,
 ) {
     tokio::time::sleep(course.there).await;
+    // Whoever gave up, died or was cut off dropped its end.
     if caller.is_closed() && !course.arrives_alone {
         return;
     }

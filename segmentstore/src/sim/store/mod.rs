@@ -20,6 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// Name that errors of this store carry.
 const STORE_NAME: &str = "sim";
@@ -84,6 +85,28 @@ impl Fault {
 #[derive(Clone)]
 pub struct SimObjectStore {
     shared: Arc<Shared>,
+    /// The line that calls go by; none is never cut.
+    cut: Option<CancellationToken>,
+}
+
+/// The line of one process to its store: once it is cut, all calls end at once, and those that were on their way
+/// arrive or not.
+#[derive(Clone, Debug)]
+pub struct Line {
+    store: SimObjectStore,
+    cut: CancellationToken,
+}
+
+impl Line {
+    /// The store at the end of this line.
+    pub fn store(&self) -> SimObjectStore {
+        self.store.clone()
+    }
+
+    /// Cuts the line, as the death of its process does.
+    pub fn cut(&self) {
+        self.cut.cancel();
+    }
 }
 
 struct Shared {
@@ -164,7 +187,14 @@ impl SimObjectStore {
         state.tags = state.objects.values().map(|object| object.tag).max().unwrap_or(0);
         let chance = SeededEntropy::new(seed);
         let shared = Shared { chance, trace, start: Instant::now(), start_at, state: Mutex::new(state) };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(shared), cut: None }
+    }
+
+    /// A line of its own to this store, for one process.
+    pub fn line(&self) -> Line {
+        let cut = CancellationToken::new();
+        let store = Self { shared: Arc::clone(&self.shared), cut: Some(cut.clone()) };
+        Line { store, cut }
     }
 
     /// Changes how calls fare that arrive from now on.

@@ -47,7 +47,6 @@ async fn behaves_as_a_store_in_good_weather() {
     assert_eq!(store.content(&path("m")), None);
     upload.complete().await.unwrap();
     assert_eq!(store.get(&path("m")).await.unwrap().bytes().await.unwrap(), "one");
-    assert!(crate::index::probe_update(&store, &path("probe")).await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
