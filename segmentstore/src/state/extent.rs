@@ -326,12 +326,15 @@ impl State {
         self.changes.push(self.objects.change(id, Some(stored)));
         for extent in extents {
             let Some(segment) = self.segments.get_mut(&extent.segment) else { continue };
+            let start = segment.applied.start;
             for replaced in take_overlapping(segment, extent) {
                 self.objects.uncount(&replaced);
                 let (segment, offset) = (replaced.segment, replaced.offset);
                 self.changes.push(RowChange::ExtentGone { segment, offset });
                 let rest = [replaced.part(0, extent.offset), replaced.part(extent.end(), u64::MAX)];
-                rest.iter().flatten().for_each(|rest| self.put_extent(*rest));
+                // What lies below the start was cut off with what reached over it, and nothing would ever drop it.
+                let needed = rest.iter().flatten().filter(|rest| rest.end() > start);
+                needed.for_each(|rest| self.put_extent(*rest));
             }
             self.put_extent(*extent);
             effects.push(Effect::Stored(*extent));
@@ -382,4 +385,55 @@ fn take_overlapping(segment: &mut Segment, extent: &Extent) -> Vec<Extent> {
     let from = before.filter(|(_, before)| before.end() > extent.offset).map_or(extent.offset, |(at, _)| *at);
     let offsets: Vec<u64> = segment.extents.range(from..extent.end()).map(|(at, _)| *at).collect();
     offsets.iter().filter_map(|at| segment.extents.remove(at)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::SegmentKind;
+    use crate::types::{ContainerEpoch, Stored};
+    use dhara_wire::codec::Uuid;
+
+    const SEGMENT: SegmentId = SegmentId(1);
+
+    fn extent(object: ObjectId, offset: u64, length: u32) -> Extent {
+        let stored = Stored { object, at: 64, length, first_block: 0, crc: 1 };
+        Extent { segment: SEGMENT, offset, length, skip: 0, stored }
+    }
+
+    #[test]
+    fn object_of_which_only_bytes_below_the_start_are_left_is_given_up() {
+        // Found by simulation, seed 36: a regrouped segment kept the head that a truncation had left, for ever.
+        let [first, second] = [0, 1].map(|counter| ObjectId { epoch: 1, counter });
+        let set = |object, extent| Record::ExtentsSet { object, level: 0, bytes: 200, extents: vec![extent] };
+        let records = [
+            Record::Created {
+                name: "s".into(),
+                kind: SegmentKind::Stream,
+                policy: crate::operation::Policy::default(),
+                rollover_bytes: 0,
+                time_ms: 0,
+            },
+            Record::Appended {
+                segment: SEGMENT,
+                offset: 0,
+                events: 1,
+                time_ms: 0,
+                writer: Uuid(1),
+                number: 1,
+                data: Bytes::from_static(&[7; 100]),
+            },
+            Record::ObjectsPlanned { first, count: 2 },
+            set(first, extent(first, 0, 100)),
+            Record::Truncated { segment: SEGMENT, start: 40 },
+            set(second, extent(second, 40, 60)),
+        ];
+        let mut state = State::new(ContainerEpoch(1), SequenceNumber(0));
+        for (sequence, record) in (1..).map(SequenceNumber).zip(&records) {
+            state.apply(sequence, record, &mut Vec::new());
+        }
+        let live = [first, second].map(|id| state.object(id).map(|object| object.live));
+        assert_eq!(live, [Some(0), Some(1)]);
+        assert_eq!(state.extents_between(SEGMENT, 0, 100).count(), 1);
+    }
 }
