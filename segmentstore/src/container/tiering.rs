@@ -126,6 +126,13 @@ impl Tiering {
     }
 }
 
+/// However the container's task ends, by a panic too: what a later owner has given up must not be put again.
+impl Drop for Tiering {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
 impl Task {
     /// Starts what is due.
     pub(super) fn tier_if_due(&mut self) -> Result<(), Failure> {
