@@ -43,6 +43,11 @@ pub enum IdentityError {
     },
 }
 
+/// Whether the folder became a store once.
+pub(super) fn is_known(disk: &dyn Disk, folder: &Path) -> io::Result<bool> {
+    Ok(crashsafe::read(disk, &folder.join(FILE))?.is_some())
+}
+
 /// Checks that the folder is a store with `containers` containers; a new folder becomes one.
 ///
 /// # Errors

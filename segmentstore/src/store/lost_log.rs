@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 /// None: dropped early, some containers may be recovered and others not. It may be run again.
 pub async fn recover_lost_log(config: &StoreConfig, seams: Seams) -> Result<Vec<GivenUp>, StartError> {
     let storage = StorageRuntime::start().map_err(StartError::Runtime)?;
-    let opened = open_when_free(config, &seams).await?;
+    let opened = open_when_free(config, &seams, true).await?;
     let given_up = Arc::new(Mutex::new(Vec::new()));
     let stop = CancellationToken::new();
     let opener = Opener {

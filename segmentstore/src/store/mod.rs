@@ -106,6 +106,15 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
+    /// The folder is that of a store whose log is gone.
+    #[error(
+        "the log in {path} is gone; if it is lost for good, `dhara store recover --log-lost` goes on with what lies in \
+         long-term storage"
+    )]
+    LogMissing {
+        /// Where it should be.
+        path: PathBuf,
+    },
     /// The folder belongs to something else.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -197,7 +206,7 @@ impl SegmentStore {
             .await
             .map_err(|source| StartError::Listen { address: config.listen, source })?;
         let storage = StorageRuntime::start().map_err(StartError::Runtime)?;
-        let opened = open_when_free(config, &seams).await?;
+        let opened = open_when_free(config, &seams, false).await?;
         let stop = CancellationToken::new();
         let cold = ColdCache::new(config.read, storage.handle.clone());
         let opener = Arc::new(Opener {

@@ -4,10 +4,13 @@ use super::{Seams, StartError, StoreConfig, identity};
 use crate::index::probe_update;
 use crate::log::{LocalLog, Log, LogConfig, LogError, Pace};
 use crate::tier::{BackendError, ProbeError, local_store, open_store, probe};
+use dhara_stdx::disk::Disk;
 use dhara_stdx::entropy::Entropy;
 use object_store::ObjectStore;
 use object_store::path::Path as ObjectPath;
 use std::error::Error;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::warn;
@@ -31,8 +34,12 @@ pub(super) struct Opened {
 
 /// Opens log and object store; an owner that was killed a moment ago gets the time to be gone, and an object store that
 /// is down gets all the time it needs.
-pub(super) async fn open_when_free(config: &StoreConfig, seams: &Seams) -> Result<Opened, StartError> {
-    let (log, objects) = open_folder_when_free(config, seams).await?;
+pub(super) async fn open_when_free(
+    config: &StoreConfig,
+    seams: &Seams,
+    without_log: bool,
+) -> Result<Opened, StartError> {
+    let (log, objects) = open_folder_when_free(config, seams, without_log).await?;
     let mut updates = false;
     if let Some(place) = &config.object_store {
         wait_for_store(place, &*objects, &*seams.entropy).await?;
@@ -62,12 +69,21 @@ async fn wait_for_store(
     }
 }
 
+/// Whether there is any file of a log.
+fn holds_log(disk: &dyn Disk, dir: &Path) -> io::Result<bool> {
+    Ok(disk.exists(dir)? && disk.list(dir)?.iter().any(|name| name.ends_with(".log")))
+}
+
 type Folder = (Arc<dyn Log>, Arc<dyn ObjectStore>);
 
-async fn open_folder_when_free(config: &StoreConfig, seams: &Seams) -> Result<Folder, StartError> {
+async fn open_folder_when_free(
+    config: &StoreConfig,
+    seams: &Seams,
+    without_log: bool,
+) -> Result<Folder, StartError> {
     let deadline = tokio::time::Instant::now() + LOCK_PATIENCE;
     loop {
-        match open_folder(config, seams).await {
+        match open_folder(config, seams, without_log).await {
             Err(StartError::Log(LogError::Locked { .. })) if tokio::time::Instant::now() < deadline => {
                 tokio::time::sleep(LOCK_RETRY).await;
             }
@@ -77,13 +93,19 @@ async fn open_folder_when_free(config: &StoreConfig, seams: &Seams) -> Result<Fo
 }
 
 /// Reads the log on a thread that may block; clients wait for it, so it does not stand behind as storage threads do.
-async fn open_folder(config: &StoreConfig, seams: &Seams) -> Result<Folder, StartError> {
+async fn open_folder(config: &StoreConfig, seams: &Seams, without_log: bool) -> Result<Folder, StartError> {
     let (config, seams) = (config.clone(), seams.clone());
     let opening = tokio::task::spawn_blocking(move || {
         let folder = |source| StartError::Folder { path: config.data.clone(), source };
         seams.disk.create_dir_all(&config.data).map_err(folder)?;
         let log_config =
             LogConfig::new(config.data.join("log"), config.containers).with_budget(config.log_budget_bytes);
+        if !without_log
+            && identity::is_known(&*seams.disk, &config.data).map_err(folder)?
+            && !holds_log(&*seams.disk, &log_config.dir).map_err(folder)?
+        {
+            return Err(StartError::LogMissing { path: log_config.dir });
+        }
         // The log locks the folder, so it comes before anything else is looked at.
         let Seams { disk, clock, entropy } = seams.clone();
         let log = LocalLog::open(log_config, disk, clock, entropy, Pace::Threads)?;
