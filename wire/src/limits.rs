@@ -28,6 +28,10 @@ pub const TABLE_ENTRY_OVERHEAD_BYTES: usize = 17;
 pub const TABLE_FIXED_KEY_BYTES_MAX: i32 = 256;
 /// A table page ends at or above this many bytes.
 pub const TABLE_PAGE_BYTES: usize = 2 * 1024 * 1024;
+/// A page of segment loads ends at or above this many bytes.
+pub const LOAD_PAGE_BYTES: usize = 1024 * 1024;
+/// Longest that a request for segment loads waits, ms.
+pub const LOAD_WAIT_MS_MAX: u64 = 60_000;
 /// Most attributes a transient segment may carry.
 pub const TRANSIENT_ATTRIBUTES_MAX: usize = 16;
 /// Most characters of a scope's name.

@@ -58,6 +58,12 @@ any_value! {
         let [length_in_metadata, length_in_storage, start_offset] = numbers;
         ChunkInfo { length_in_metadata, length_in_storage, start_offset, chunk_name, exists_in_storage }
     });
+    SegmentLoad = (any::<String>(), any::<i8>(), any::<i32>(), any::<[u64; 5]>(), any::<i64>()).prop_map(
+        |(segment, scale_type, target_rate, rates, age_ms)| {
+            let rates = rates.map(|bits| Rate(f64::from_bits(bits)));
+            SegmentLoad { segment, scale_type, target_rate, rates, age_ms }
+        },
+    );
 }
 
 impl<T: AnyValue + std::fmt::Debug + 'static> AnyValue for Vec<T> {

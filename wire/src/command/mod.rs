@@ -15,7 +15,8 @@ mod parts;
 mod tests;
 
 pub use parts::{
-    AttributeUpdate, AttributeUpdateType, ChunkInfo, Event, IteratorArgs, MergedSource, TableEntry, TableKey,
+    AttributeUpdate, AttributeUpdateType, ChunkInfo, Event, IteratorArgs, MergedSource, Rate, SegmentLoad,
+    TableEntry, TableKey,
 };
 
 use crate::codec::{Blob, DecodeError, Reader, Rest, Uuid, Wire};
@@ -418,4 +419,23 @@ commands! {
     -5 ListStorageChunks Admin { segment: String, delegation_token: String, request_id: i64 }
     /// Answers [`ListStorageChunks`].
     -6 StorageChunksListed Server { request_id: i64, chunks: Vec<ChunkInfo> }
+
+    /// Asks for the rates of a container's segments: all of them at once for a negative `cursor`, else those that had
+    /// traffic since the reply that carried it, as soon as there are any, or after `wait_ms`.
+    200 ReadLoad Private {
+        request_id: i64, container_id: i32, cursor: i64,
+        /// The `next` of the page before; −1 for the first page.
+        after: i64,
+        wait_ms: i32, delegation_token: String,
+    }
+    /// Answers [`ReadLoad`] with a page of segments in the order of their creation.
+    201 LoadRead Server {
+        request_id: i64, container_id: i32,
+        /// How many containers the server has, numbered from 0.
+        container_count: i32,
+        cursor: i64,
+        /// What to ask after for the next page; −1 if there is none.
+        next: i64,
+        loads: Vec<SegmentLoad>,
+    }
 }

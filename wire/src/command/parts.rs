@@ -2,7 +2,7 @@
 
 use crate::codec::{Blob, DecodeError, Reader, Wire, put_length};
 use crate::limits::KEY_NO_VERSION;
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 /// An event as it lies in a segment: type code 0, length, payload. Holds the payload only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -222,5 +222,65 @@ impl Wire for ChunkInfo {
             chunk_name: String::get(from)?,
             exists_in_storage: bool::get(from)?,
         })
+    }
+}
+
+/// A rate per second, as an IEEE 754 double in big-endian order. Two are equal if their bytes are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rate(pub f64);
+
+impl PartialEq for Rate {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_bits() == other.0.to_bits()
+    }
+}
+
+impl Eq for Rate {}
+
+impl Wire for Rate {
+    const BYTES_MIN: usize = 8;
+
+    fn put(&self, out: &mut BytesMut) {
+        out.put_f64(self.0);
+    }
+    fn get(from: &mut Reader) -> Result<Self, DecodeError> {
+        Ok(Self(from.take(8)?.get_f64()))
+    }
+}
+
+/// What a segment with a scaling policy has to bear.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentLoad {
+    /// The segment, under its canonical name.
+    pub segment: String,
+    /// 1 if rates are in units of 1,024 bytes, 2 if in events.
+    pub scale_type: i8,
+    /// The rate that its policy aims at.
+    pub target_rate: i32,
+    /// Averages over 10 seconds and over 2, 5, 10 and 20 minutes.
+    pub rates: [Rate; 5],
+    /// Time since its creation, ms.
+    pub age_ms: i64,
+}
+
+impl Wire for SegmentLoad {
+    const BYTES_MIN: usize = 2 + 1 + 4 + 5 * 8 + 8;
+
+    fn put(&self, out: &mut BytesMut) {
+        self.segment.put(out);
+        self.scale_type.put(out);
+        self.target_rate.put(out);
+        for rate in self.rates {
+            rate.put(out);
+        }
+        self.age_ms.put(out);
+    }
+    fn get(from: &mut Reader) -> Result<Self, DecodeError> {
+        let (segment, scale_type, target_rate) = (String::get(from)?, i8::get(from)?, i32::get(from)?);
+        let mut rates = [Rate::default(); 5];
+        for rate in &mut rates {
+            *rate = Rate::get(from)?;
+        }
+        Ok(Self { segment, scale_type, target_rate, rates, age_ms: i64::get(from)? })
     }
 }
