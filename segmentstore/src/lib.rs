@@ -6,6 +6,7 @@
 
 pub mod container;
 pub mod index;
+pub mod load;
 pub mod log;
 pub mod operation;
 pub mod read;

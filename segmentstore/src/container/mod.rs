@@ -24,7 +24,7 @@ pub use tiering::Tier;
 use crate::index::Index;
 use crate::log::Log;
 use crate::operation::Operation;
-use crate::read::{ColdReader, Views};
+use crate::read::{ColdReader, Loads, Views};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -36,6 +36,7 @@ pub const INBOX_OPERATIONS_MAX: usize = 4_096;
 pub struct ContainerHandle {
     inbox: mpsc::Sender<Operation>,
     views: Arc<Views>,
+    loads: Arc<Loads>,
     index: Index,
     log: Arc<dyn Log>,
     cold: ColdReader,
@@ -62,6 +63,11 @@ impl ContainerHandle {
     /// The published segments.
     pub fn views(&self) -> &Views {
         &self.views
+    }
+
+    /// The published load of the segments.
+    pub fn loads(&self) -> &Loads {
+        &self.loads
     }
 
     /// The index, for reads of tables.

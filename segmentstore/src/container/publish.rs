@@ -1,10 +1,11 @@
-//! Carrying out the effects of applied records on the views that readers see.
+//! Carrying out the effects of applied records on the views that readers see, and on the loads that a controller asks for.
 
 use super::backlog::Backlog;
 use super::marks::Marks;
+use crate::load::Unit;
 use crate::log::RECORD_HEADER_BYTES;
 use crate::operation::Extent;
-use crate::read::{View, Views};
+use crate::read::{Loads, Traffic, View, Views};
 use crate::state::{Added, AppendPlace, Effect, Segment, State};
 use crate::types::{LogAddress, SegmentId};
 use std::collections::BTreeMap;
@@ -18,6 +19,9 @@ pub(super) struct Publisher {
     /// What is not in objects yet.
     pub(super) backlog: Backlog,
     touched: Vec<SegmentId>,
+    loads: Arc<Loads>,
+    /// Not told to the loads yet: many appends make one call.
+    traffic: Vec<Traffic>,
 }
 
 /// Where an applied record lies.
@@ -28,9 +32,10 @@ pub(super) struct RecordPlace {
 }
 
 impl Publisher {
-    pub(super) fn new(views: Arc<Views>) -> Self {
+    pub(super) fn new(views: Arc<Views>, loads: Arc<Loads>) -> Self {
         let (marks, backlog) = (Marks::default(), Backlog::default());
-        Self { views, by_id: BTreeMap::new(), marks, backlog, touched: Vec::new() }
+        let (touched, traffic) = (Vec::new(), Vec::new());
+        Self { views, by_id: BTreeMap::new(), marks, backlog, touched, loads, traffic }
     }
 
     pub(super) fn view(&self, id: SegmentId) -> Option<&Arc<View>> {
@@ -43,6 +48,7 @@ impl Publisher {
         let view = Arc::new(View::new(id, segment.name.clone(), segment.kind, segment.applied));
         self.views.insert(Arc::clone(&view));
         self.by_id.insert(id, view);
+        self.loads.follow(segment);
     }
 
     /// Carries out one record's effects, in their order.
@@ -50,10 +56,14 @@ impl Publisher {
         for effect in effects {
             match *effect {
                 Effect::Created(id) => self.create(state, id),
-                Effect::Appended { segment, offset, length } => {
+                Effect::Appended { segment, offset, length, events } => {
                     self.append(state.segment(segment), offset, length, place);
+                    self.count(state.segment(segment), (length, events.into()), None);
                 }
-                Effect::Moved { target, source, offset } => self.adopt(target, source, offset),
+                Effect::Moved { target, source, offset, length, events, since_ms } => {
+                    self.adopt(target, source, offset);
+                    self.count(state.segment(target), (length, events), Some(since_ms));
+                }
                 Effect::Changed(id) => self.change(state, id),
                 Effect::Stored(extent) => self.store(&extent),
                 Effect::Ended(id) => self.end(id),
@@ -85,6 +95,23 @@ impl Publisher {
         self.touch(*id);
     }
 
+    /// Remembers bytes and events for the load of a segment that has a scaling policy.
+    fn count(&mut self, segment: Option<&Segment>, (bytes, events): (u64, u64), since_ms: Option<i64>) {
+        let Some(Segment { id, applied, .. }) = segment else { return };
+        if Unit::of(applied.policy.scale_type).is_none() {
+            return;
+        }
+        let now_ms = applied.modified_ms;
+        let since_ms = since_ms.unwrap_or(now_ms);
+        match self.traffic.last_mut() {
+            Some(last) if (last.segment, last.since_ms, last.now_ms) == (*id, since_ms, now_ms) => {
+                last.bytes += bytes;
+                last.events += events;
+            }
+            _ => self.traffic.push(Traffic { segment: *id, events, bytes, since_ms, now_ms }),
+        }
+    }
+
     fn adopt(&mut self, target: SegmentId, source: SegmentId, offset: u64) {
         let (Some(target_view), Some(source_view)) = (self.by_id.get(&target), self.by_id.get(&source))
         else {
@@ -114,6 +141,10 @@ impl Publisher {
         });
         self.backlog.set(id, placed);
         self.touch(id);
+        if !segment.kind.is_table() {
+            self.loads.note(self.traffic.drain(..));
+            self.loads.follow(segment);
+        }
     }
 
     /// Shows a range in its object from now on.
@@ -141,6 +172,7 @@ impl Publisher {
             pieces.truncate(u64::MAX, |piece| marks.forget(&piece));
         });
         self.backlog.set(id, 0);
+        self.loads.forget(id);
         view.wake();
     }
 
@@ -152,6 +184,9 @@ impl Publisher {
 
     /// Wakes the readers of everything published since the last call.
     pub(super) fn wake(&mut self) {
+        if !self.traffic.is_empty() {
+            self.loads.note(self.traffic.drain(..));
+        }
         for id in std::mem::take(&mut self.touched) {
             if let Some(view) = self.by_id.get(&id) {
                 view.wake();
@@ -165,6 +200,7 @@ impl Publisher {
             view.close();
         }
         self.by_id.clear();
+        self.loads.close();
     }
 }
 

@@ -13,7 +13,7 @@ use super::{ContainerHandle, INBOX_OPERATIONS_MAX};
 use crate::index::{Index, IndexError, key};
 use crate::log::{BatchBuilder, Log, LogError, LogReader, LogWriter, RECORD_HEADER_BYTES};
 use crate::operation::{Extent, Record, RecordError};
-use crate::read::{ColdReader, Pins, Views};
+use crate::read::{ColdReader, Loads, Pins, Views};
 use crate::state::{
     AppendPlace, Effect, Pieces, RowError, Segment, State, Uncovered, decode_extent, decode_object,
 };
@@ -182,7 +182,8 @@ pub async fn open(
     let recovery = Recovery::begin(id, &index, epoch, lost_log).await?;
     let (mut recovery, mut writer) = scan(recovery, Arc::clone(&log), index.clone()).await?;
     let views = Arc::new(Views::default());
-    let publisher = recovery.publish(&views)?;
+    let loads = Arc::new(Loads::new(Arc::clone(&clock)));
+    let publisher = recovery.publish(Publisher::new(Arc::clone(&views), Arc::clone(&loads)))?;
     recovery.state.settle(recovery.last.next());
     let given_up = std::mem::take(&mut recovery.given_up);
     writer.begin(epoch).map_err(log_error)?;
@@ -190,7 +191,8 @@ pub async fn open(
     let (event_sender, events) = mpsc::channel(EVENTS_MAX);
     let pins = Pins::default();
     let cold = ColdReader::new(id, tier.objects.clone(), pins.clone(), tier.cache.clone());
-    let handle = ContainerHandle { inbox: sender, views, index: index.clone(), log: Arc::clone(&log), cold };
+    let handle =
+        ContainerHandle { inbox: sender, views, loads, index: index.clone(), log: Arc::clone(&log), cold };
     let mut task = Task {
         id,
         state: recovery.state,
@@ -404,8 +406,7 @@ impl Recovery {
     }
 
     /// Proves coverage and publishes every segment.
-    fn publish(&mut self, views: &Arc<Views>) -> Result<Publisher, OpenError> {
-        let mut publisher = Publisher::new(Arc::clone(views));
+    fn publish(&mut self, mut publisher: Publisher) -> Result<Publisher, OpenError> {
         for (address, first) in &self.batches {
             publisher.marks.batch(*address, *first);
         }

@@ -4,12 +4,15 @@
 //! task: they take a short lock on a view, copy the pieces they need and fetch the bytes without it.
 
 mod cold;
+mod loads;
 mod pins;
 mod table;
 mod view;
 mod views;
 
 pub use cold::{ColdCache, ColdError, ColdReader, ReadConfig};
+pub(crate) use loads::Traffic;
+pub use loads::{Load, LoadPage, Loads};
 pub use pins::Pins;
 pub use table::{TablePage, TableRead, TableReadError};
 pub(crate) use table::{decode_row, encode_row};

@@ -150,7 +150,9 @@ impl Connection {
             return Err(Close("a command inside a block"));
         }
         match command.direction() {
-            Direction::Client | Direction::Both | Direction::Admin => self.dispatch(command, permit).await,
+            Direction::Client | Direction::Both | Direction::Admin | Direction::Private => {
+                self.dispatch(command, permit).await
+            }
             // Filler at top level is skipped; anything else that a client may not send ends the connection.
             Direction::Inner if matches!(command, Command::Padding(_)) => Ok(()),
             _ => Err(Close("a client may not send this")),

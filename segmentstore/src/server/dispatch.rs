@@ -80,6 +80,7 @@ impl Connection {
             Command::MergeSegments(command) => self.merge(command).await,
             Command::MergeSegmentsBatch(command) => self.merge_batch(command).await,
             Command::FlushToStorage(command) => self.flush_to_storage(&command).await,
+            Command::ReadLoad(command) => self.read_load(&command),
             Command::ListStorageChunks(command) => self.list_storage_chunks(command),
             _ => Err(Close("a client may not send this")),
         }

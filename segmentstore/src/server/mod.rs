@@ -7,6 +7,7 @@
 mod append;
 mod connection;
 mod dispatch;
+mod load;
 mod outbox;
 mod read;
 mod reply;
@@ -61,6 +62,11 @@ impl Containers {
     /// A container by its number; `None` if there is none, or it is not open.
     pub fn get(&self, number: i32) -> Option<ContainerHandle> {
         self.slots.get(usize::try_from(number).ok()?)?.read().clone()
+    }
+
+    /// How many there are, open or not.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
     }
 
     /// All open containers.

@@ -19,6 +19,8 @@ pub enum Effect {
         offset: u64,
         /// How many, may be 0.
         length: u64,
+        /// Events that they hold.
+        events: u32,
     },
     /// The source's bytes are now the target's, from `offset` on.
     Moved {
@@ -28,6 +30,12 @@ pub enum Effect {
         source: SegmentId,
         /// Offset in the target of the first one.
         offset: u64,
+        /// How many, may be 0.
+        length: u64,
+        /// Events that they hold.
+        events: u64,
+        /// When the source was created, ms since 1970.
+        since_ms: i64,
     },
     /// The segment's numbers changed.
     Changed(SegmentId),
@@ -103,7 +111,12 @@ impl State {
                 let length = data.len() as u64;
                 self.apply_append(*segment, *offset + length, *events, *time_ms);
                 self.set_attribute(sequence, *segment, *writer, *number);
-                effects.push(Effect::Appended { segment: *segment, offset: *offset, length });
+                effects.push(Effect::Appended {
+                    segment: *segment,
+                    offset: *offset,
+                    length,
+                    events: *events,
+                });
             }
             Record::Sealed { segment, time_ms } => {
                 self.change(*segment, effects, |core| {
@@ -188,15 +201,17 @@ impl State {
         let Record::Merged { target, source, offset, length, events, time_ms, values } = record else {
             unreachable!("called for merges")
         };
-        effects.push(Effect::Moved { target: *target, source: *source, offset: *offset });
-        self.change(*target, effects, |core| {
-            core.length = *offset + *length;
-            core.events += *events;
+        let (target, source, offset, length, events) = (*target, *source, *offset, *length, *events);
+        let since_ms = self.segments.get(&source).map_or(*time_ms, |source| source.created_ms);
+        effects.push(Effect::Moved { target, source, offset, length, events, since_ms });
+        self.change(target, effects, |core| {
+            core.length = offset + length;
+            core.events += events;
             core.modified_ms = *time_ms;
         });
-        self.set_attributes(sequence, *target, values);
-        self.move_extents(*target, *source, *offset);
-        self.end(*source, effects);
+        self.set_attributes(sequence, target, values);
+        self.move_extents(target, source, offset);
+        self.end(source, effects);
     }
 
     fn set_attributes(&mut self, sequence: SequenceNumber, id: SegmentId, values: &[(Uuid, i64)]) {

@@ -5,6 +5,7 @@
 
 mod crash;
 mod fault;
+mod load;
 mod park;
 mod storm;
 mod tier;
