@@ -17,3 +17,5 @@ pub mod state;
 pub mod store;
 pub mod tier;
 pub mod types;
+#[cfg(any(test, feature = "sim"))]
+pub mod world;

@@ -15,7 +15,7 @@ const FLOORS: &[(&str, &[&[&str]])] = &[
     (
         "segmentstore",
         &[
-            &["types", "error", "config"],
+            &["types", "error", "config", "sim"],
             &["log", "load"],
             &["operation"],
             &["state"],
@@ -25,7 +25,7 @@ const FLOORS: &[(&str, &[&[&str]])] = &[
             &["container"],
             &["server"],
             &["store"],
-            &["sim"],
+            &["world"],
         ],
     ),
     (

@@ -17,6 +17,14 @@ impl Views {
         self.by_name.read().get(name).cloned()
     }
 
+    /// All segments, oldest first.
+    #[cfg(any(test, feature = "sim"))]
+    pub(crate) fn all(&self) -> Vec<Arc<View>> {
+        let mut views: Vec<_> = self.by_name.read().values().cloned().collect();
+        views.sort_unstable_by_key(|view| view.id);
+        views
+    }
+
     /// Publishes a segment.
     pub(crate) fn insert(&self, view: Arc<View>) {
         self.by_name.write().insert(view.name.clone(), view);

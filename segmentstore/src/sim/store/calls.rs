@@ -158,7 +158,11 @@ async fn travel<T: Send>(
             done
         }
     };
-    tokio::time::sleep(course.back).await;
+    tokio::select! { biased;
+        // Nobody waits for the answer any more; nothing can starve behind that.
+        () = caller.closed() => return,
+        () = tokio::time::sleep(course.back) => {}
+    }
     let answer = match fault {
         Some(Fault::Unanswered) => {
             caller.closed().await;

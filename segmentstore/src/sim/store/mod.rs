@@ -48,6 +48,8 @@ pub struct Weather {
     pub slow_permille: u64,
     /// How much longer.
     pub slow: Duration,
+    /// No call is longer on its way to the store than this.
+    pub travel_max: Option<Duration>,
     /// Of 1,000 calls, so many fail before their effect.
     pub refused_permille: u64,
     /// Of 1,000 changes, so many have their effect and are answered with an error.
@@ -298,6 +300,7 @@ impl Shared {
             let late = if slow & (1 << 32) == 0 { &mut there } else { &mut back };
             *late += weather.slow;
         }
+        there = weather.travel_max.map_or(there, |most| there.min(most));
         let mut fault = None;
         if conditional && hits(conflict, weather.conflict_permille) {
             fault = Some(Fault::Conflict);
