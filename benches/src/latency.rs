@@ -17,6 +17,11 @@ impl Latencies {
         self.0.extend(other.0);
     }
 
+    /// How many were measured.
+    pub fn count(&self) -> u64 {
+        self.0.len() as u64
+    }
+
     /// The latency that `per_mille` of a thousand did not exceed; zero if nothing was measured.
     pub fn quantile(&mut self, per_mille: usize) -> Duration {
         self.0.sort_unstable();

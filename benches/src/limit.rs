@@ -79,7 +79,11 @@ fn measure_disk(dir: &Path) -> Result<(Latencies, f64)> {
     Ok((sync, rate))
 }
 
-async fn measure_loopback() -> Result<f64> {
+/// Measures how many bytes a second one connection to the own machine carries.
+///
+/// # Errors
+/// Whatever the net answers.
+pub async fn measure_loopback() -> Result<f64> {
     let (mut near, mut far) = connected().await?;
     let total = CHUNKS * CHUNK_BYTES as u64 * 4;
     let reading = tokio::spawn(async move {
@@ -97,7 +101,11 @@ async fn measure_loopback() -> Result<f64> {
     Ok(per_second(total, started.elapsed()))
 }
 
-async fn measure_round_trip() -> Result<Duration> {
+/// Measures how long one byte takes to the own machine and back.
+///
+/// # Errors
+/// Whatever the net answers.
+pub async fn measure_round_trip() -> Result<Duration> {
     let (mut near, mut far) = connected().await?;
     let echo = tokio::spawn(async move {
         let mut byte = [0];

@@ -1,0 +1,252 @@
+//! Catching up from long-term storage into a cold server, and readers at the tail meanwhile.
+//!
+//! What is cold is the server: it was killed and started again. The system's own file cache is not emptied, which takes
+//! rights that a benchmark does not have; so the limit is reading the same object files in the same run, just before.
+
+use crate::world::{Stream, World, figure, line, objects, share};
+use anyhow::{Result, bail};
+use clap::Args;
+use dhara_benches::fill::{Ledger, fill};
+use dhara_benches::folder::read_sequentially;
+use dhara_benches::latency::Latencies;
+use dhara_benches::limit::{measure_loopback, per_second};
+use dhara_benches::pace::{Pace, follow};
+use dhara_benches::server::Server;
+use dhara_benches::wire::flush_to_storage;
+use dhara_client::{Client, ReadFrom, ReadUntil, SegmentRead, SegmentReader};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep};
+
+const SEGMENTS: u16 = 4;
+/// An event at the tail each millisecond.
+const TAIL_PERIOD: Duration = Duration::from_millis(1);
+const TAIL_EVENT_BYTES: usize = 1024;
+
+#[derive(Args, Debug)]
+pub(crate) struct Catchup {
+    /// GiB to write and read, for each size of events.
+    #[arg(long, default_value_t = 4)]
+    gib: u64,
+    /// Sizes of events, bytes.
+    #[arg(long, value_delimiter = ',', default_values_t = [1024, 65536])]
+    sizes: Vec<usize>,
+    /// The server's log budget.
+    #[arg(long, default_value = "1GiB")]
+    log_budget: String,
+    /// How long the tail is measured alone, before and after.
+    #[arg(long, default_value_t = 10)]
+    tail_seconds: u64,
+}
+
+/// Latencies of appends and reads at the tail.
+struct Tail {
+    acks: Latencies,
+    reads: Latencies,
+}
+
+impl Catchup {
+    pub(crate) async fn run(&self, world: &World) -> Result<()> {
+        for &event_bytes in &self.sizes {
+            let part = world.part(&format!("catchup-{event_bytes}"));
+            self.measure(&part, event_bytes).await?;
+            part.clear()?;
+        }
+        Ok(())
+    }
+
+    async fn start(&self, world: &World) -> Result<Server> {
+        world.start(&["--log-budget", &self.log_budget]).await
+    }
+
+    async fn measure(&self, world: &World, event_bytes: usize) -> Result<()> {
+        line(&format!("{} GiB, events of {event_bytes} B, {SEGMENTS} segments", self.gib))?;
+        let server = self.start(world).await?;
+        let mut stream = Stream::create(&server, "history", SEGMENTS).await?;
+        let ledgers = self.write(&server, &stream, event_bytes).await?;
+        server.stop().await?;
+        let limit = measure_limit(world).await?;
+        let total = bytes(&ledgers);
+
+        let server = self.start(world).await?;
+        stream.reconnect(&server).await?;
+        let rate = per_second(total, read_segments(&stream, &ledgers).await?);
+        figure("catch-up, segments' bytes, CRC equal", &with_share(rate, limit))?;
+        server.stop().await?;
+
+        let server = self.start(world).await?;
+        stream.reconnect(&server).await?;
+        let (events, elapsed) = read_events(&stream, &ledgers).await?;
+        let rate = with_share(per_second(total, elapsed), limit);
+        let each = per_second(events, elapsed);
+        figure("catch-up, events of a stream reader", &format!("{rate}, {each:.0} events/s"))?;
+        server.stop().await?;
+
+        let server = self.start(world).await?;
+        stream.reconnect(&server).await?;
+        self.tail(&server, &stream, &ledgers, limit).await?;
+        server.stop().await
+    }
+
+    /// Fills all segments and waits until everything is in long-term storage.
+    async fn write(&self, server: &Server, stream: &Stream, event_bytes: usize) -> Result<Vec<Ledger>> {
+        let started = Instant::now();
+        let ledgers = self.fill(server, stream, event_bytes).await?;
+        let total = bytes(&ledgers);
+        figure("written", &megabytes(per_second(total, started.elapsed())))?;
+        flush_to_storage(&server.store).await?;
+        figure("written and in long-term storage", &megabytes(per_second(total, started.elapsed())))?;
+        Ok(ledgers)
+    }
+
+    /// Fills all segments side by side.
+    async fn fill(&self, server: &Server, stream: &Stream, event_bytes: usize) -> Result<Vec<Ledger>> {
+        let bytes = (self.gib << 30) / u64::from(SEGMENTS);
+        let mut tasks = JoinSet::new();
+        for (nth, segment) in stream.segments().into_iter().enumerate() {
+            let store = server.store.clone();
+            tasks.spawn(async move { anyhow::Ok((nth, fill(&store, &segment, bytes, event_bytes).await?)) });
+        }
+        let mut ledgers = Vec::new();
+        while let Some(done) = tasks.join_next().await {
+            ledgers.push(done??);
+        }
+        ledgers.sort_by_key(|(nth, _ledger)| *nth);
+        Ok(ledgers.into_iter().map(|(_nth, ledger)| ledger).collect())
+    }
+
+    /// The tail alone, while history is read, and alone again.
+    async fn tail(&self, server: &Server, stream: &Stream, ledgers: &[Ledger], limit: f64) -> Result<()> {
+        let lasts = Duration::from_secs(self.tail_seconds);
+        let live = Stream::create(server, "live", 1).await?;
+        let mut probe = Probe::new(server, &live)?;
+        let mut before = probe.measure(sleep(lasts)).await?.1;
+        let (read, mut meanwhile) = probe.measure(read_segments(stream, ledgers)).await?;
+        let rate = per_second(bytes(ledgers), read?);
+        let mut after = probe.measure(sleep(lasts)).await?.1;
+        figure("catch-up while the tail is read", &with_share(rate, limit))?;
+        figure("", "ms p50 / p99 / p99.9 of append, of append to read")?;
+        for (what, tail) in [
+            ("alone, before", &mut before),
+            ("while catching up", &mut meanwhile),
+            ("alone, after", &mut after),
+        ] {
+            let (acks, reads) = (tail.acks.describe(), tail.reads.describe());
+            figure(&format!("tail at 1000 events/s of 1 KiB, {what}"), &format!("{acks}, {reads}"))?;
+        }
+        let quiet = before.reads.quantile(990).max(after.reads.quantile(990)).as_secs_f64();
+        let moved = meanwhile.reads.quantile(990).as_secs_f64();
+        figure("tail's p99 while catching up, of that alone", &share(moved, quiet))
+    }
+}
+
+/// Appends to the end of a segment and reads there.
+struct Probe {
+    store: String,
+    segment: String,
+    reader: Option<SegmentReader>,
+}
+
+impl Probe {
+    fn new(server: &Server, live: &Stream) -> Result<Self> {
+        let segment = live.segments().concat();
+        let reader = live.client.segment_reader(&segment.parse()?, 0);
+        Ok(Self { store: server.store.clone(), segment, reader: Some(reader) })
+    }
+
+    /// Measures for as long as `other` takes.
+    async fn measure<T>(&mut self, other: impl Future<Output = T>) -> Result<(T, Tail)> {
+        let Some(mut reader) = self.reader.take() else { bail!("an earlier measurement did not end") };
+        let stop = Arc::new(AtomicBool::new(false));
+        // Late enough for the set-up to be over.
+        let start = Instant::now() + Duration::from_millis(200);
+        let segments = vec![self.segment.clone()];
+        let pace = Pace { segments, period: TAIL_PERIOD, event_bytes: TAIL_EVENT_BYTES, start };
+        let (store, stopping) = (self.store.clone(), Arc::clone(&stop));
+        let appending: JoinHandle<Result<Latencies>> =
+            tokio::spawn(async move { pace.run(&store, &stopping).await });
+        let reading: JoinHandle<Result<(SegmentReader, Latencies)>> = tokio::spawn(async move {
+            let latencies = follow(&mut reader, TAIL_EVENT_BYTES, start).await?;
+            Ok((reader, latencies))
+        });
+        tokio::time::sleep_until(start).await;
+        let result = other.await;
+        stop.store(true, Ordering::Relaxed);
+        let acks = appending.await??;
+        let (reader, reads) = reading.await??;
+        self.reader = Some(reader);
+        Ok((result, Tail { acks, reads }))
+    }
+}
+
+/// Reads all segments side by side and compares what they hold with what was written.
+async fn read_segments(stream: &Stream, ledgers: &[Ledger]) -> Result<Duration> {
+    let started = Instant::now();
+    let mut tasks = JoinSet::new();
+    for (segment, ledger) in stream.segments().iter().zip(ledgers) {
+        tasks.spawn(read_segment(stream.client.clone(), segment.parse()?, *ledger));
+    }
+    while let Some(done) = tasks.join_next().await {
+        done??;
+    }
+    Ok(started.elapsed())
+}
+
+async fn read_segment(client: Client, segment: dhara_client::SegmentName, ledger: Ledger) -> Result<()> {
+    let mut reader = client.segment_reader(&segment, 0);
+    let mut check = crc32fast::Hasher::new();
+    let mut read = 0;
+    while read < ledger.bytes {
+        let SegmentRead::Data { data, .. } = reader.next().await? else { bail!("{segment} ends at {read}") };
+        check.update(&data);
+        read += data.len() as u64;
+    }
+    if read != ledger.bytes || check.finalize() != ledger.crc {
+        bail!("{segment} does not hold what was written");
+    }
+    Ok(())
+}
+
+/// Reads all events; their number must be that of the ledgers.
+async fn read_events(stream: &Stream, ledgers: &[Ledger]) -> Result<(u64, Duration)> {
+    let started = Instant::now();
+    let mut reader = stream.client.stream_reader(&stream.name, ReadFrom::Head, ReadUntil::Tail).await?;
+    let mut events = 0;
+    while let Some(_event) = reader.next().await? {
+        events += 1;
+        while reader.next_ready().is_some() {
+            events += 1;
+        }
+    }
+    let elapsed = started.elapsed();
+    let written: u64 = ledgers.iter().map(|ledger| ledger.events).sum();
+    if events != written {
+        bail!("{events} events read, {written} written");
+    }
+    Ok((events, elapsed))
+}
+
+/// What reading the objects' files and passing their bytes over loopback allow, bytes per second.
+async fn measure_limit(world: &World) -> Result<f64> {
+    let loopback = measure_loopback().await?;
+    figure("limit: one connection on loopback", &megabytes(loopback))?;
+    let Some(folder) = world.tier_folder() else { return Ok(loopback) };
+    let files = objects(&folder)?;
+    let (bytes, rate) = tokio::task::spawn_blocking(move || read_sequentially(&files)).await??;
+    figure(&format!("limit: {} MB of object files in a row", bytes / 1_000_000), &megabytes(rate))?;
+    Ok(rate.min(loopback))
+}
+
+fn bytes(ledgers: &[Ledger]) -> u64 {
+    ledgers.iter().map(|ledger| ledger.bytes).sum()
+}
+
+fn megabytes(rate: f64) -> String {
+    format!("{:.0} MB/s", rate / 1e6)
+}
+
+fn with_share(rate: f64, limit: f64) -> String {
+    format!("{}, {} of the limit", megabytes(rate), share(rate, limit))
+}
