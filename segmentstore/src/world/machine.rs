@@ -6,6 +6,7 @@ use super::log::SimLog;
 use crate::container::{ContainerHandle, ContainerParts, Failure, LostLog, OpenError, Rules, Tier, open};
 use crate::index::{Index, SharedCache, SlateOptions, open_slate};
 use crate::log::{LocalLog, Log, LogConfig, LogError, Pace};
+use crate::read::{ColdCache, ReadConfig};
 use crate::sim::store::{Line, SimObjectStore};
 use crate::sim::{SimClock, Trace};
 use crate::tier::Objects;
@@ -291,6 +292,7 @@ impl Keeper {
             tier: Tier {
                 objects: Objects::new(Arc::clone(&self.objects), id),
                 rules: self.setup.rules,
+                cache: ColdCache::new(ReadConfig::default(), Handle::current()),
                 grace: self.setup.grace,
             },
             lost_log: LostLog::Refuse,

@@ -114,7 +114,12 @@ pub(super) async fn whole(scene: Scene, container: u16, book: Arc<Mutex<Book>>) 
 
 /// The store could not give the bytes now.
 fn is_weather(error: &ReadError) -> bool {
-    matches!(error, ReadError::Cold(ColdError::Tier(TierError::Store { .. } | TierError::TimedOut { .. })))
+    match error {
+        ReadError::Cold(ColdError::Tier { source, .. }) => {
+            matches!(**source, TierError::Store { .. } | TierError::TimedOut { .. })
+        }
+        _ => false,
+    }
 }
 
 /// What a reader does next.
