@@ -87,17 +87,15 @@ impl StoreCommand {
 impl Flush {
     async fn run(self) -> Result<(), CliError> {
         let mut output = Output::stdout(self.json);
-        let mut flushed = 0;
         // The protocol does not tell how many there are: the first that is not there ends the walk.
         let numbers: Vec<i32> =
             if self.container.is_empty() { (0..512).collect() } else { self.container.clone() };
-        for container_id in numbers {
+        for (flushed, container_id) in numbers.into_iter().enumerate() {
             match flush(&self.store, container_id).await {
                 Ok(()) => {}
                 Err(_missing) if self.container.is_empty() && flushed > 0 => break,
                 Err(error) => return Err(error),
             }
-            flushed += 1;
             output
                 .put(&format!("container {container_id} flushed"), &json!({ "container": container_id }))?;
         }
@@ -192,8 +190,9 @@ impl Folder {
 
     async fn recover_lost_log(self) -> Result<(), CliError> {
         let config = store_config(&self.server.config()?);
-        let given_up =
-            recover_lost_log(&config, seams()?).await.map_err(|error| CliError::Server(chain(&error)))?;
+        let given_up = Box::pin(recover_lost_log(&config, seams()?))
+            .await
+            .map_err(|error| CliError::Server(chain(&error)))?;
         let mut output = Output::stdout(self.json);
         for lost in &given_up {
             output.put(
@@ -210,7 +209,12 @@ impl Folder {
             )?;
         }
         if given_up.is_empty() && !output.is_json() {
-            output.put("nothing is given up", &json!(null))?;
+            output.put("no byte that the index knows of is given up", &json!(null))?;
+        }
+        if !output.is_json() {
+            let later =
+                "what was acknowledged after the last index flush went with the log and cannot be listed";
+            output.put(later, &json!(null))?;
         }
         output.flush()
     }

@@ -71,7 +71,8 @@ async fn wait_for_store(
 
 /// Whether there is any file of a log.
 fn holds_log(disk: &dyn Disk, dir: &Path) -> io::Result<bool> {
-    Ok(disk.exists(dir)? && disk.list(dir)?.iter().any(|name| name.ends_with(".log")))
+    Ok(disk.exists(dir)?
+        && disk.list(dir)?.iter().any(|name| Path::new(name).extension().is_some_and(|end| end == "log")))
 }
 
 type Folder = (Arc<dyn Log>, Arc<dyn ObjectStore>);
