@@ -62,6 +62,20 @@ fn rows_come_back_as_they_were() {
     }
 }
 
+/// The rows above as they were first written: never change without a new format byte.
+const GOLDEN: &str = include_str!("golden-rows.hex");
+
+#[test]
+fn format_is_the_golden_one() {
+    use std::fmt::Write;
+    let mut found = String::new();
+    for row in rows() {
+        row.iter().for_each(|byte| write!(found, "{byte:02x}").unwrap());
+        found.push('\n');
+    }
+    assert!(found == GOLDEN, "the format has changed:\n{found}");
+}
+
 #[test]
 fn cut_rows_are_refused() {
     for (index, bytes) in rows().iter().enumerate() {

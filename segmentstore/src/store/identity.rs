@@ -78,6 +78,24 @@ fn parse(bytes: &[u8]) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dhara_stdx::SimDisk;
+
+    /// The file of version 1, as docs/formats.md draws it.
+    const GOLDEN: &str = "dhara store 1\ncontainers 4\n";
+
+    #[test]
+    fn new_folder_gets_the_golden_identity_and_no_other_count_opens_it() {
+        let (disk, folder) = (SimDisk::new(1), Path::new("data"));
+        disk.create_dir_all(folder).unwrap();
+        check(&disk, folder, 4).unwrap();
+        assert_eq!(disk.content(&folder.join("store.identity")).unwrap(), GOLDEN.as_bytes());
+        check(&disk, folder, 4).unwrap();
+        assert!(matches!(
+            check(&disk, folder, 5),
+            Err(IdentityError::Containers { found: 4, wanted: 5, .. })
+        ));
+        assert!(is_known(&disk, folder).unwrap() && !is_known(&disk, Path::new("other")).unwrap());
+    }
 
     #[test]
     fn identity_reads_what_it_wrote_and_nothing_else() {

@@ -5,6 +5,7 @@
 
 mod crash;
 mod fault;
+mod golden;
 mod load;
 mod park;
 mod storm;
