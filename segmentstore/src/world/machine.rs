@@ -33,7 +33,9 @@ const REOPEN_MAX: Duration = Duration::from_secs(10);
 pub(super) struct Setup {
     pub(super) containers: u16,
     pub(super) log_budget_bytes: u64,
+    /// Bytes of the cache of index blocks.
     pub(super) cache_bytes: usize,
+    pub(super) read: ReadConfig,
     /// Longest wait of the index for one call of the object store.
     pub(super) call_timeout: Duration,
     pub(super) rules: Rules,
@@ -67,6 +69,7 @@ pub(super) struct Machine {
 
 struct Process {
     log: Arc<SimLog>,
+    cold: ColdCache,
     line: Line,
     stop: CancellationToken,
     /// Told when the log has ended.
@@ -121,6 +124,7 @@ impl Machine {
         };
         let mut tasks = vec![AbortOnDropHandle::new(tokio::spawn(drive))];
         let cache = SharedCache::new(self.setup.cache_bytes);
+        let cold = ColdCache::new(self.setup.read, Handle::current());
         let mut keepers = Vec::new();
         for number in 0..self.setup.containers {
             let keeper = Arc::new(Keeper {
@@ -128,6 +132,7 @@ impl Machine {
                 log: Arc::clone(&log) as Arc<dyn Log>,
                 objects: Arc::new(line.store()),
                 cache: cache.clone(),
+                cold: cold.clone(),
                 setup: self.setup,
                 clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
                 chance: SeededEntropy::new(self.chance.next_u64()),
@@ -141,7 +146,7 @@ impl Machine {
             tasks.push(AbortOnDropHandle::new(tokio::spawn(Arc::clone(&keeper).keep())));
             keepers.push(keeper);
         }
-        self.process = Some(Process { log, line, stop, broken, keepers, tasks });
+        self.process = Some(Process { log, cold, line, stop, broken, keepers, tasks });
         Ok(())
     }
 
@@ -181,6 +186,11 @@ impl Machine {
         }
         self.front.close();
         if let Some(process) = self.process.take() {
+            process.cold.close().await;
+            let held = process.cold.inflight_bytes();
+            if held > 0 {
+                self.court.accuse(format!("{held} bytes are held for reads that have ended"));
+            }
             process.log.close();
             process.line.cut();
         }
@@ -214,6 +224,7 @@ struct Keeper {
     log: Arc<dyn Log>,
     objects: Arc<dyn ObjectStore>,
     cache: SharedCache,
+    cold: ColdCache,
     setup: Setup,
     clock: Arc<dyn Clock>,
     chance: SeededEntropy,
@@ -291,8 +302,8 @@ impl Keeper {
             index,
             tier: Tier {
                 objects: Objects::new(Arc::clone(&self.objects), id),
+                cache: self.cold.clone(),
                 rules: self.setup.rules,
-                cache: ColdCache::new(ReadConfig::default(), Handle::current()),
                 grace: self.setup.grace,
             },
             lost_log: LostLog::Refuse,

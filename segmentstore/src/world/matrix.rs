@@ -6,6 +6,7 @@ use super::fate::relent;
 use super::machine::{Crash, Machine, Setup};
 use super::run::{Outcome, Violation, run_plot};
 use crate::container::Rules;
+use crate::read::ReadConfig;
 use crate::sim::store::Fault;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -44,6 +45,7 @@ pub(super) fn setup() -> (Setup, Duration) {
         containers: 1,
         log_budget_bytes: 64 << 20,
         cache_bytes: 1 << 20,
+        read: ReadConfig { cache_bytes: 1 << 20, inflight_bytes: 8 << 20 },
         call_timeout: Duration::from_secs(3),
         rules: Rules {
             own_bytes: 16 << 10,

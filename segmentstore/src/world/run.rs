@@ -9,6 +9,7 @@ use super::machine::{Crash, Machine, Setup, words};
 use super::matrix::{self, Plot};
 use super::{few, one_of};
 use crate::container::Rules;
+use crate::read::ReadConfig;
 use crate::sim::Trace;
 use dhara_stdx::{Entropy, SeededEntropy};
 use parking_lot::Mutex;
@@ -183,6 +184,10 @@ fn any_setup(chance: &SeededEntropy) -> (Setup, Duration) {
         containers: one_of(chance, [1, 2]),
         log_budget_bytes: one_of(chance, [12, 24, 64]) << 20,
         cache_bytes: one_of(chance, [64 << 10, 1 << 20]),
+        read: ReadConfig {
+            cache_bytes: one_of(chance, [0, 100 << 10, 2 << 20]),
+            inflight_bytes: one_of(chance, [4 << 20, 16 << 20]),
+        },
         call_timeout: Duration::from_secs(3 + chance.below(27)),
         rules: Rules {
             own_bytes: one_of(chance, [32, 100]) << 10,

@@ -118,6 +118,8 @@ fn is_weather(error: &ReadError) -> bool {
         ReadError::Cold(ColdError::Tier { source, .. }) => {
             matches!(**source, TierError::Store { .. } | TierError::TimedOut { .. })
         }
+        // The process has ended.
+        ReadError::Cold(ColdError::Ended) => true,
         _ => false,
     }
 }
