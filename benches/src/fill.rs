@@ -108,3 +108,24 @@ pub fn put_event(out: &mut BytesMut, payload: &[u8]) {
     out.put_u32(u32::try_from(payload.len()).unwrap_or(u32::MAX));
     out.put_slice(payload);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dhara_stdx::SeededEntropy;
+
+    #[test]
+    fn every_event_begins_with_its_number_over_all_blocks() {
+        let mut blocks = Block::new(&SeededEntropy::new(1), 100);
+        let mut number = 0_u64;
+        for _block in 0..2 {
+            let (data, events) = blocks.next(number);
+            assert_eq!(data.len(), usize::try_from(events).unwrap() * (EVENT_HEADER_BYTES + 100));
+            for event in data.chunks(EVENT_HEADER_BYTES + 100) {
+                assert_eq!(event[..EVENT_HEADER_BYTES], [0, 0, 0, 0, 0, 0, 0, 100]);
+                assert_eq!(event[EVENT_HEADER_BYTES..][..8], number.to_be_bytes());
+                number += 1;
+            }
+        }
+    }
+}
