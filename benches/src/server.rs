@@ -58,8 +58,8 @@ impl Server {
         self.process.id()
     }
 
-    /// Memory that the server's process holds now, and the most it ever held, in bytes; `None` where the system does
-    /// not tell.
+    /// Memory that the server's process holds now, and the most it ever held, in bytes, mapped files included; `None`
+    /// where the system does not tell.
     pub fn resident_bytes(&self) -> Option<(u64, u64)> {
         resident(&std::fs::read_to_string(format!("/proc/{}/status", self.id()?)).ok()?)
     }
