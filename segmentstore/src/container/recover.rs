@@ -186,6 +186,7 @@ pub async fn open(
     let publisher = recovery.publish(Publisher::new(Arc::clone(&views), Arc::clone(&loads)))?;
     recovery.state.settle(recovery.last.next());
     let given_up = std::mem::take(&mut recovery.given_up);
+    let unflushed_bytes = usize::try_from(recovery.unflushed_bytes).unwrap_or(usize::MAX);
     writer.begin(epoch).map_err(log_error)?;
     let (sender, inbox) = mpsc::channel(INBOX_OPERATIONS_MAX);
     let (event_sender, events) = mpsc::channel(EVENTS_MAX);
@@ -209,7 +210,8 @@ pub async fn open(
         event_sender,
         stop,
         tiering: Tiering::new(tier, pins),
-        flush: Flush { sweep_due: true, ..Flush::default() },
+        // A container that is killed again and again must not read more each time.
+        flush: Flush { sweep_due: true, logged_bytes: unflushed_bytes, ..Flush::default() },
         regroup: Regroup::default(),
         work: Work::default(),
     };
@@ -288,6 +290,8 @@ struct Recovery {
     places: BTreeMap<SegmentId, Pieces>,
     batches: Vec<(LogAddress, SequenceNumber)>,
     lost_log: LostLog,
+    /// Bytes of log that the index has not seen.
+    unflushed_bytes: u64,
     /// Segments that lost bytes with their log.
     given_up: Vec<SegmentId>,
 }
@@ -316,7 +320,17 @@ impl Recovery {
             }
         }
         let (places, batches, given_up) = (BTreeMap::new(), Vec::new(), Vec::new());
-        Ok(Self { container, state, flushed, last: flushed, places, batches, lost_log, given_up })
+        Ok(Self {
+            container,
+            state,
+            flushed,
+            last: flushed,
+            places,
+            batches,
+            lost_log,
+            unflushed_bytes: 0,
+            given_up,
+        })
     }
 
     fn scan(&mut self, reader: &mut dyn LogReader, index: &Index) -> Result<(), OpenError> {
@@ -370,6 +384,7 @@ impl Recovery {
                 };
                 self.place(&record, place);
                 if logged.sequence > self.flushed {
+                    self.unflushed_bytes += end.map_or(0, |end| end.0 - header.0);
                     self.apply(logged.sequence, &record, index, &mut effects);
                 }
             }
