@@ -23,7 +23,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};
 use tracing::debug;
 
-type Stub = ControllerServiceClient<Channel>;
+type Service = ControllerServiceClient<Channel>;
 
 /// How often a call is made whose failure may well be the caller's fault: Pravega answers bad arguments with the same
 /// codes as trouble of its own.
@@ -135,7 +135,7 @@ impl ControllerError {
 /// A connection to a controller. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Controller {
-    stub: Stub,
+    service: Service,
     retry: RetryPolicy,
     request_timeout: Duration,
 }
@@ -159,7 +159,7 @@ impl Controller {
             .await
             .map_err(|source| ControllerError::Connect { uri: uri.to_owned(), source: Box::new(source) })?;
         Ok(Self {
-            stub: ControllerServiceClient::new(channel),
+            service: ControllerServiceClient::new(channel),
             retry: config.retry.clone(),
             request_timeout: config.request_timeout,
         })
@@ -169,7 +169,7 @@ impl Controller {
     async fn call<T, F>(
         &self,
         rpc: &'static str,
-        call: impl Fn(Stub) -> F + Send,
+        call: impl Fn(Service) -> F + Send,
     ) -> Result<T, ControllerError>
     where
         F: Future<Output = Result<Response<T>, Status>> + Send,
@@ -178,7 +178,7 @@ impl Controller {
         let started = Instant::now();
         let mut failed = 0;
         loop {
-            let answer = tokio::time::timeout(self.request_timeout, call(self.stub.clone())).await;
+            let answer = tokio::time::timeout(self.request_timeout, call(self.service.clone())).await;
             let status = match answer {
                 Ok(Ok(response)) => return Ok(response.into_inner()),
                 Ok(Err(status)) => status,

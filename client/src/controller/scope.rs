@@ -26,9 +26,9 @@ impl Controller {
     pub async fn create_scope(&self, scope: &str) -> Result<bool, ControllerError> {
         use create_scope_status::Status;
         let info = scope_info(scope);
-        let call = |mut stub: super::Stub| {
+        let call = |mut service: super::Service| {
             let info = info.clone();
-            async move { stub.create_scope(info).await }
+            async move { service.create_scope(info).await }
         };
         match self.call("createScope", call).await?.status() {
             Status::Success => Ok(true),
@@ -47,9 +47,9 @@ impl Controller {
     pub async fn delete_scope(&self, scope: &str) -> Result<bool, ControllerError> {
         use delete_scope_status::Status;
         let info = scope_info(scope);
-        let call = |mut stub: super::Stub| {
+        let call = |mut service: super::Service| {
             let info = info.clone();
-            async move { stub.delete_scope(info).await }
+            async move { service.delete_scope(info).await }
         };
         match self.call("deleteScope", call).await?.status() {
             Status::Success => Ok(true),
@@ -67,9 +67,9 @@ impl Controller {
     /// Changes nothing.
     pub async fn scope_exists(&self, scope: &str) -> Result<bool, ControllerError> {
         let info = scope_info(scope);
-        let call = |mut stub: super::Stub| {
+        let call = |mut service: super::Service| {
             let info = info.clone();
-            async move { stub.check_scope_exists(info).await }
+            async move { service.check_scope_exists(info).await }
         };
         Ok(self.call("checkScopeExists", call).await?.exists)
     }
@@ -82,9 +82,9 @@ impl Controller {
     /// Changes nothing.
     pub async fn list_scopes(&self, token: &str) -> Result<Page<String>, ControllerError> {
         let request = ScopesRequest { continuation_token: Some(continuation(token)) };
-        let call = |mut stub: super::Stub| {
+        let call = |mut service: super::Service| {
             let request = request.clone();
-            async move { stub.list_scopes(request).await }
+            async move { service.list_scopes(request).await }
         };
         let answer = self.call("listScopes", call).await?;
         Ok(Page { items: answer.scopes, token: next_token(answer.continuation_token) })
@@ -125,9 +125,9 @@ impl Controller {
             scope: Some(scope_info(scope)),
             continuation_token: Some(continuation(token)),
         };
-        let call = |mut stub: super::Stub| {
+        let call = |mut service: super::Service| {
             let request = request.clone();
-            async move { stub.list_streams_in_scope(request).await }
+            async move { service.list_streams_in_scope(request).await }
         };
         self.call("listStreamsInScope", call).await
     }
@@ -138,9 +138,9 @@ impl Controller {
             tag: tag.to_owned(),
             continuation_token: Some(continuation(token)),
         };
-        let call = |mut stub: super::Stub| {
+        let call = |mut service: super::Service| {
             let request = request.clone();
-            async move { stub.list_streams_in_scope_for_tag(request).await }
+            async move { service.list_streams_in_scope_for_tag(request).await }
         };
         self.call("listStreamsInScopeForTag", call).await
     }

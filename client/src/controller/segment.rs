@@ -40,9 +40,9 @@ impl Controller {
         stream: &StreamName,
     ) -> Result<Vec<SegmentWithRange>, ControllerError> {
         let info = stream_info(stream);
-        let call = |mut stub: super::Stub| {
+        let call = |mut service: super::Service| {
             let info = info.clone();
-            async move { stub.get_current_segments(info).await }
+            async move { service.get_current_segments(info).await }
         };
         let answer = found(stream, self.call("getCurrentSegments", call).await)?;
         answer.segment_ranges.into_iter().map(|range| with_range("getCurrentSegments", range)).collect()
@@ -56,9 +56,9 @@ impl Controller {
     /// Changes nothing.
     pub async fn head_cut(&self, stream: &StreamName) -> Result<BTreeMap<SegmentId, i64>, ControllerError> {
         let request = GetSegmentsRequest { stream_info: Some(stream_info(stream)), timestamp: 0 };
-        let call = |mut stub: super::Stub| {
+        let call = |mut service: super::Service| {
             let request = request.clone();
-            async move { stub.get_segments(request).await }
+            async move { service.get_segments(request).await }
         };
         let answer = found(stream, self.call("getSegments", call).await)?;
         let entry = |location: proto::segments_at_time::SegmentLocation| {
@@ -76,9 +76,9 @@ impl Controller {
     pub async fn successors(&self, segment: &SegmentName) -> Result<Vec<Successor>, ControllerError> {
         const RPC: &str = "getSegmentsImmediatelyFollowing";
         let request = segment_id(segment);
-        let call = |mut stub: super::Stub| {
+        let call = |mut service: super::Service| {
             let request = request.clone();
-            async move { stub.get_segments_immediately_following(request).await }
+            async move { service.get_segments_immediately_following(request).await }
         };
         let answer = found(&segment.stream, self.call(RPC, call).await)?;
         let successor = |entry: proto::successor_response::SegmentEntry| {
@@ -97,9 +97,9 @@ impl Controller {
     /// Changes nothing.
     pub async fn locate(&self, segment: &SegmentName) -> Result<String, ControllerError> {
         let request = segment_id(segment);
-        let call = |mut stub: super::Stub| {
+        let call = |mut service: super::Service| {
             let request = request.clone();
-            async move { stub.get_uri(request).await }
+            async move { service.get_uri(request).await }
         };
         let node = self.call("getURI", call).await?;
         Ok(format!("{}:{}", node.endpoint, node.port))
@@ -129,9 +129,9 @@ impl Controller {
                 .collect(),
             scale_timestamp: 0,
         };
-        let call = |mut stub: super::Stub| {
+        let call = |mut service: super::Service| {
             let request = request.clone();
-            async move { stub.scale(request).await }
+            async move { service.scale(request).await }
         };
         let answer = self.call("scale", call).await?;
         match answer.status() {
@@ -150,9 +150,9 @@ impl Controller {
     pub async fn scale_is_done(&self, stream: &StreamName, epoch: i32) -> Result<bool, ControllerError> {
         use scale_status_response::ScaleStatus;
         let request = ScaleStatusRequest { stream_info: Some(stream_info(stream)), epoch };
-        let call = |mut stub: super::Stub| {
+        let call = |mut service: super::Service| {
             let request = request.clone();
-            async move { stub.check_scale(request).await }
+            async move { service.check_scale(request).await }
         };
         match self.call("checkScale", call).await?.status() {
             ScaleStatus::InProgress => Ok(false),

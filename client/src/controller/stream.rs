@@ -19,9 +19,9 @@ impl Controller {
     ) -> Result<bool, ControllerError> {
         use create_stream_status::Status;
         let config = settings.to_wire(stream);
-        let call = |mut stub: super::Stub| {
+        let call = |mut service: super::Service| {
             let config = config.clone();
-            async move { stub.create_stream(config).await }
+            async move { service.create_stream(config).await }
         };
         match self.call("createStream", call).await?.status() {
             Status::Success => Ok(true),
@@ -44,9 +44,9 @@ impl Controller {
         settings: &StreamSettings,
     ) -> Result<(), ControllerError> {
         let config = settings.to_wire(stream);
-        let call = |mut stub: super::Stub| {
+        let call = |mut service: super::Service| {
             let config = config.clone();
-            async move { stub.update_stream(config).await }
+            async move { service.update_stream(config).await }
         };
         updated(stream, self.call("updateStream", call).await?.status())
     }
@@ -64,9 +64,9 @@ impl Controller {
     ) -> Result<(), ControllerError> {
         let cut = cut.iter().map(|(id, offset)| (id.raw(), *offset)).collect();
         let request = StreamCut { stream_info: Some(stream_info(stream)), cut };
-        let call = |mut stub: super::Stub| {
+        let call = |mut service: super::Service| {
             let request = request.clone();
-            async move { stub.truncate_stream(request).await }
+            async move { service.truncate_stream(request).await }
         };
         updated(stream, self.call("truncateStream", call).await?.status())
     }
@@ -79,9 +79,9 @@ impl Controller {
     /// Dropped early: the stream may or may not be sealed.
     pub async fn seal_stream(&self, stream: &StreamName) -> Result<(), ControllerError> {
         let info = stream_info(stream);
-        let call = |mut stub: super::Stub| {
+        let call = |mut service: super::Service| {
             let info = info.clone();
-            async move { stub.seal_stream(info).await }
+            async move { service.seal_stream(info).await }
         };
         updated(stream, self.call("sealStream", call).await?.status())
     }
@@ -95,9 +95,9 @@ impl Controller {
     pub async fn delete_stream(&self, stream: &StreamName) -> Result<bool, ControllerError> {
         use delete_stream_status::Status;
         let info = stream_info(stream);
-        let call = |mut stub: super::Stub| {
+        let call = |mut service: super::Service| {
             let info = info.clone();
-            async move { stub.delete_stream(info).await }
+            async move { service.delete_stream(info).await }
         };
         match self.call("deleteStream", call).await?.status() {
             Status::Success => Ok(true),
@@ -115,9 +115,9 @@ impl Controller {
     /// Changes nothing.
     pub async fn stream_exists(&self, stream: &StreamName) -> Result<bool, ControllerError> {
         let info = stream_info(stream);
-        let call = |mut stub: super::Stub| {
+        let call = |mut service: super::Service| {
             let info = info.clone();
-            async move { stub.check_stream_exists(info).await }
+            async move { service.check_stream_exists(info).await }
         };
         Ok(self.call("checkStreamExists", call).await?.exists)
     }
@@ -130,9 +130,9 @@ impl Controller {
     /// Changes nothing.
     pub async fn stream_settings(&self, stream: &StreamName) -> Result<StreamSettings, ControllerError> {
         let info = stream_info(stream);
-        let call = |mut stub: super::Stub| {
+        let call = |mut service: super::Service| {
             let info = info.clone();
-            async move { stub.get_stream_configuration(info).await }
+            async move { service.get_stream_configuration(info).await }
         };
         let config = found(stream, self.call("getStreamConfiguration", call).await)?;
         Ok(StreamSettings::from_wire(config))
