@@ -167,3 +167,98 @@ fn pack(rest: &[(SegmentId, u64)], object_bytes: u64, jobs: &mut Vec<Job>) {
     }
     jobs.push(job);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: Rules =
+        Rules { own_bytes: 100, object_bytes: 300, packed_bytes: 200, age: Duration::from_secs(10) };
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn id(number: u64) -> SegmentId {
+        SegmentId(number)
+    }
+
+    fn segments(jobs: &[Job]) -> Vec<(bool, Vec<u64>)> {
+        let ids = |job: &Job| job.parts.iter().map(|(id, _)| id.0).collect();
+        jobs.iter().map(|job| (job.alone, ids(job))).collect()
+    }
+
+    #[test]
+    fn large_segment_is_due_at_once_and_small_ones_by_sum_or_age() {
+        let mut backlog = Backlog::default();
+        let start = Instant::now();
+        backlog.grow(id(1), 100);
+        backlog.grow(id(2), 99);
+        assert_eq!(segments(&backlog.take_due(start, &RULES, false, 4)), [(true, vec![1])]);
+        assert_eq!(backlog.take_due(start + SECOND * 9, &RULES, false, 4), []);
+        backlog.grow(id(3), 99);
+        assert_eq!(backlog.take_due(start + SECOND * 9, &RULES, false, 4), [], "198 bytes, 9 seconds");
+        let due = backlog.take_due(start + SECOND * 11, &RULES, false, 4);
+        assert_eq!(segments(&due), [(false, vec![2, 3])], "what is younger goes along");
+        backlog.grow(id(4), 99);
+        backlog.grow(id(5), 99);
+        backlog.grow(id(6), 2);
+        let due = backlog.take_due(start + SECOND * 11, &RULES, false, 4);
+        assert_eq!(segments(&due), [(false, vec![4, 5, 6])]);
+    }
+
+    #[test]
+    fn segment_is_in_one_upload_at_a_time_and_jobs_are_bounded() {
+        let mut backlog = Backlog::default();
+        let now = Instant::now();
+        (1..=5).for_each(|number| backlog.grow(id(number), 100));
+        assert_eq!(backlog.take_due(now, &RULES, true, 0), []);
+        let first = backlog.take_due(now, &RULES, true, 3);
+        assert_eq!(segments(&first), [(true, vec![1]), (true, vec![2]), (true, vec![3])]);
+        let second = backlog.take_due(now, &RULES, true, 4);
+        assert_eq!(segments(&second), [(true, vec![4]), (true, vec![5])]);
+        assert_eq!(backlog.take_due(now, &RULES, true, 4), []);
+        backlog.ended([id(1)], false);
+        assert_eq!(segments(&backlog.take_due(now, &RULES, true, 4)), [(true, vec![1])]);
+    }
+
+    #[test]
+    fn bytes_are_as_old_as_what_was_not_stored_of_them() {
+        let mut backlog = Backlog::default();
+        let start = Instant::now();
+        assert_eq!(backlog.take_due(start, &RULES, false, 4), []);
+        backlog.grow(id(1), 50);
+        let upload = start + SECOND * 5;
+        assert_eq!(backlog.take_due(upload, &RULES, true, 4).len(), 1);
+        backlog.grow(id(1), 1);
+        assert!(backlog.has_older(start), "an upload under way stores nothing yet");
+        backlog.ended([id(1)], false);
+        assert!(backlog.has_older(start), "nor does one that was given up");
+        assert_eq!(backlog.take_due(upload, &RULES, true, 4).len(), 1);
+        backlog.ended([id(1)], true);
+        backlog.set(id(1), 1);
+        assert!(!backlog.has_older(upload - SECOND) && backlog.has_older(upload));
+        backlog.set(id(1), 0);
+        assert!(!backlog.has_older(upload + SECOND));
+    }
+
+    #[test]
+    fn merged_bytes_keep_their_age_though_their_new_segment_is_being_uploaded() {
+        let mut backlog = Backlog::default();
+        let start = Instant::now();
+        assert_eq!(backlog.take_due(start, &RULES, false, 4), []);
+        backlog.grow(id(2), 10);
+        assert_eq!(backlog.take_due(start + SECOND, &RULES, false, 4), []);
+        backlog.grow(id(1), 100);
+        assert_eq!(segments(&backlog.take_due(start + SECOND * 2, &RULES, false, 4)), [(true, vec![1])]);
+        backlog.adopt(id(1), id(2), 10);
+        backlog.ended([id(1)], true);
+        backlog.set(id(1), 10);
+        assert!(backlog.has_older(start));
+    }
+
+    #[test]
+    fn packed_objects_hold_no_more_than_they_may() {
+        let mut backlog = Backlog::default();
+        (1..=7).for_each(|number| backlog.grow(id(number), 90));
+        let due = backlog.take_due(Instant::now(), &RULES, true, 4);
+        assert_eq!(segments(&due), [(false, vec![1, 2, 3]), (false, vec![4, 5, 6]), (false, vec![7])]);
+    }
+}

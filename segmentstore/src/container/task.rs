@@ -193,6 +193,8 @@ impl Task {
         while let Some(operation) = self.inbox.recv().await {
             refuse(operation);
         }
+        // Whoever has something to report must not wait for a task that does not listen any more.
+        self.events.close();
         self.tiering.end().await;
         self.index.close().await;
         self.writer.close();

@@ -13,7 +13,7 @@ use crate::read::{ColdCache, Pins, log_chunks};
 use crate::state::{Piece, Pieces};
 use crate::tier::{BuiltObject, ObjectBuilder, Objects};
 use crate::types::{ContainerId, ObjectId, SegmentId, SequenceNumber};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -207,8 +207,11 @@ impl Task {
     }
 
     pub(super) fn uploaded(&mut self, uploaded: Uploaded) -> Result<(), Failure> {
-        let Uploaded { object, level, bytes, ranges, segments, left_out } = uploaded;
+        let Uploaded { object, level, bytes, ranges, mut segments, left_out } = uploaded;
         self.tiering.uploads -= 1;
+        // They may go into another object before this one's record is applied, and that must not end with it.
+        let incomplete: BTreeSet<SegmentId> = left_out.iter().copied().collect();
+        segments.retain(|segment| !incomplete.contains(segment));
         self.publisher.backlog.ended(left_out, false);
         let mut records = std::mem::take(&mut self.work.records);
         let publisher = &self.publisher;
