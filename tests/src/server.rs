@@ -94,9 +94,24 @@ impl Server {
     /// # Errors
     /// If it ends, or says something else, before it is ready.
     pub async fn start(binary: &Path, data: &Path) -> Result<Self> {
+        Self::start_with(binary, data, &[], &[]).await
+    }
+
+    /// As [`Server::start`], with more arguments and environment variables.
+    ///
+    /// # Errors
+    /// If it ends, or says something else, before it is ready.
+    pub async fn start_with(
+        binary: &Path,
+        data: &Path,
+        more: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Self> {
         let start = Instant::now();
         let mut child = Command::new(binary)
             .args(arguments(data))
+            .args(more)
+            .envs(environment.iter().copied())
             .env("RUST_LOG", std::env::var_os("RUST_LOG").unwrap_or_else(|| "warn".into()))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

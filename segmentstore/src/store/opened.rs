@@ -59,7 +59,12 @@ async fn wait_for_store(
     loop {
         match probe(objects, entropy.next_u64()).await {
             Ok(()) => return Ok(()),
-            Err(error @ (ProbeError::Unreachable { .. } | ProbeError::TimedOut { .. })) => {
+            // Some stores answer with an error of their own while they are down.
+            Err(
+                error @ (ProbeError::Unreachable { .. }
+                | ProbeError::TimedOut { .. }
+                | ProbeError::Failed { .. }),
+            ) => {
                 warn!(place, error = &error as &(dyn Error + Sync), "starting: waiting for the object store");
             }
             Err(source) => return Err(StartError::Probe { place: place.to_owned(), source }),

@@ -1,0 +1,85 @@
+//! A server whose long-term storage is a bucket that comes and goes.
+
+use bytes::Bytes;
+use dhara_tests::s3::{BUCKET, Outage, S3Server};
+use dhara_tests::server::{self, Server};
+use dhara_tests::session::{Session, Shape, append};
+use dhara_wire::codec::Uuid;
+use dhara_wire::command::{Command, FlushToStorage};
+use std::path::Path;
+
+const SEGMENT: &str = "bucket/stream/0.#epoch.0";
+const WRITER: Uuid = Uuid(7);
+
+async fn start(folder: &Path, s3: &S3Server) -> Server {
+    let place = format!("s3://{BUCKET}/dhara");
+    let endpoint = s3.endpoint();
+    let more = ["--object-store", &place, "--object-store-endpoint", &endpoint, "--object-store-allow-http"];
+    let keys = [("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "key"), ("AWS_REGION", "us-east-1")];
+    Server::start_with(&server::binary().unwrap(), folder, &more, &keys).await.unwrap()
+}
+
+/// Appends an event and waits until it is acknowledged.
+async fn write(session: &mut Session, number: i64) {
+    let event = Bytes::from(format!("event {number:06}"));
+    for frame in append(Shape::Alone, WRITER, &[event], number, number) {
+        session.send(frame).await.unwrap();
+    }
+    let reply = session.reply().await.unwrap();
+    assert!(
+        matches!(&reply, Some(Command::DataAppended(acked)) if acked.event_number == number),
+        "{reply:?}"
+    );
+}
+
+fn flush() -> FlushToStorage {
+    FlushToStorage { container_id: 0, delegation_token: String::new(), request_id: 900 }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_waits_for_its_object_store_and_outlives_its_outages() {
+    let s3 = S3Server::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+
+    // Down at the start: the server waits and opens by itself.
+    s3.knobs().outage = Outage::Errors;
+    let healing = async {
+        while s3.counts().writes() == 0 {
+            tokio::task::yield_now().await;
+        }
+        s3.knobs().outage = Outage::None;
+    };
+    let (server, ()) = tokio::join!(start(folder.path(), &s3), healing);
+
+    let mut session = Session::open(&server.store).await.unwrap().unwrap();
+    session.create(SEGMENT).await.unwrap();
+    session.setup(SEGMENT, WRITER).await.unwrap();
+    for number in 1..=100 {
+        write(&mut session, number).await;
+    }
+    assert!(matches!(session.ask(flush()).await.unwrap(), Some(Command::StorageFlushed(_))));
+
+    // Down again: a known writer goes on and its bytes are read at the tail; a flush waits.
+    let stored = session.info(SEGMENT).await.unwrap().unwrap().write_offset;
+    s3.knobs().outage = Outage::Errors;
+    let mut asking = Session::open(&server.store).await.unwrap().unwrap();
+    asking.send(flush()).await.unwrap();
+    for number in 101..=200 {
+        write(&mut session, number).await;
+    }
+    let length = session.info(SEGMENT).await.unwrap().unwrap().write_offset;
+    let tail = session.read_range(SEGMENT, stored, length).await.unwrap();
+    assert_eq!(i64::try_from(tail.len()).unwrap(), length - stored);
+
+    // Back: what waited goes on by itself, and what was killed then is all there.
+    s3.knobs().outage = Outage::None;
+    assert!(matches!(asking.reply().await.unwrap(), Some(Command::StorageFlushed(_))));
+    let all = session.read_range(SEGMENT, 0, length).await.unwrap();
+    assert!(matches!(session.ask(flush()).await.unwrap(), Some(Command::StorageFlushed(_))));
+    server.kill().await.unwrap();
+    let server = start(folder.path(), &s3).await;
+    let mut session = Session::open(&server.store).await.unwrap().unwrap();
+    assert_eq!(session.read_range(SEGMENT, 0, length).await.unwrap(), all);
+    assert_eq!(session.setup(SEGMENT, WRITER).await.unwrap(), Some(200));
+    server.kill().await.unwrap();
+}
