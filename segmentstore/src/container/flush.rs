@@ -17,8 +17,6 @@ const FLUSH_ROWS: usize = 50_000;
 const FLUSH_LOG_BYTES: usize = 256 * 1024 * 1024;
 /// Or this long after the first change.
 const FLUSH_AGE: Duration = Duration::from_mins(1);
-/// Or when the log holds this share of its budget, so that the floor can rise.
-const FLUSH_LOG_SHARE: u64 = 4;
 /// A row must arrive in this time, else the container ends and its clients try again.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -52,13 +50,12 @@ impl Task {
         }
         let now = Instant::now();
         let since = *self.flush.dirty_since.get_or_insert(now);
-        let room = self.log.room();
-        let pinned = room.budget_bytes - room.admissible_bytes.min(room.budget_bytes);
         let due = dirty.bytes >= FLUSH_BYTES
             || dirty.rows >= FLUSH_ROWS
             || self.flush.logged_bytes >= FLUSH_LOG_BYTES
             || now.duration_since(since) >= FLUSH_AGE
-            || pinned > room.budget_bytes / FLUSH_LOG_SHARE;
+            // So that the floor can rise.
+            || self.log.room().is_pressed();
         if due {
             self.start_flush();
         }

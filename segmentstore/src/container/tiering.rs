@@ -31,8 +31,6 @@ const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Objects deleted in one step.
 const DELETES_MAX: usize = 64;
-/// Everything is due when the log holds this share of its budget, so that the floor can rise.
-const PRESSED_LOG_SHARE: u64 = 4;
 /// A stored range keeps one append boundary for each of this many bytes.
 const BOUNDARY_BYTES: u64 = 1024 * 1024;
 
@@ -137,9 +135,8 @@ impl Task {
     /// Starts what is due.
     pub(super) fn tier_if_due(&mut self) -> Result<(), Failure> {
         let now = Instant::now();
-        let room = self.log.room();
-        let pinned = room.budget_bytes - room.admissible_bytes.min(room.budget_bytes);
-        let all = !self.tiering.asked.is_empty() || pinned > room.budget_bytes / PRESSED_LOG_SHARE;
+        // Of a log under pressure everything is due, so that its floor can rise.
+        let all = !self.tiering.asked.is_empty() || self.log.room().is_pressed();
         let jobs_max = UPLOADS_MAX.saturating_sub(self.tiering.uploads + self.tiering.ready.len());
         let rules = self.tiering.tier.rules;
         let jobs = self.publisher.backlog.take_due(now, &rules, all, jobs_max);

@@ -57,6 +57,15 @@ pub struct LogRoom {
     pub budget_bytes: u64,
 }
 
+impl LogRoom {
+    /// Whether whoever pins the log should let go of what it can: its files take a quarter of the budget, or no more
+    /// may be added.
+    pub fn is_pressed(&self) -> bool {
+        const SHARE: u64 = 4;
+        self.admissible_bytes == 0 || self.used_bytes > self.budget_bytes / SHARE
+    }
+}
+
 /// The two ends of a container's log: what survived, and where it goes on.
 pub type LogEnds = (Box<dyn LogReader>, Box<dyn LogWriter>);
 
