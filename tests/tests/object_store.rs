@@ -1,5 +1,7 @@
 //! A server whose long-term storage is a bucket that comes and goes.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside of the test functions themselves")]
+
 use bytes::Bytes;
 use dhara_tests::s3::{BUCKET, Outage, S3Server};
 use dhara_tests::server::{self, Server};
