@@ -44,6 +44,9 @@ pub(crate) struct Config {
     /// Age in seconds at which bytes go to long-term storage at the latest, 1 to 86400: what a lost log disk would lose.
     /// Default 120.
     pub(crate) tier_after: u32,
+    /// Most bytes of objects kept in memory in case they are read again, at least 1 MiB; up to half as many again, 128 MiB
+    /// at most, are on their way to readers. Default 256 MiB.
+    pub(crate) read_cache: ByteSize,
 }
 
 /// One layer of settings; `None` leaves the value to the layers below.
@@ -74,6 +77,8 @@ pub(crate) struct Layer {
     pub(crate) object_store_allow_http: Option<bool>,
     /// See [`Config::tier_after`].
     pub(crate) tier_after: Option<u32>,
+    /// See [`Config::read_cache`].
+    pub(crate) read_cache: Option<ByteSize>,
 }
 
 /// Why there is no usable configuration.
@@ -139,6 +144,7 @@ impl Config {
             object_store_region: given.object_store_region,
             object_store_allow_http: given.object_store_allow_http.unwrap_or(false),
             tier_after: given.tier_after.unwrap_or(120),
+            read_cache: given.read_cache.unwrap_or(ByteSize::mib(256)),
         };
         config.check()?;
         Ok(config)
@@ -149,7 +155,8 @@ impl Config {
         let unset = || "default".to_owned();
         format!(
             "data={} listen-controller={} listen-store={} listen-rest={} advertise={} containers={} log-budget={} \
-             object-store={} object-store-endpoint={} object-store-region={} object-store-allow-http={} tier-after={}",
+             object-store={} object-store-endpoint={} object-store-region={} object-store-allow-http={} tier-after={} \
+             read-cache={}",
             self.data.display(),
             self.listen_controller,
             self.listen_store,
@@ -162,6 +169,7 @@ impl Config {
             self.object_store_region.clone().unwrap_or_else(unset),
             self.object_store_allow_http,
             self.tier_after,
+            self.read_cache,
         )
     }
 
@@ -175,6 +183,9 @@ impl Config {
         }
         if !(1..=86_400).contains(&self.tier_after) {
             return range("tier-after", self.tier_after.to_string(), "1 to 86400 seconds");
+        }
+        if self.read_cache < ByteSize::mib(1) {
+            return range("read-cache", self.read_cache.to_string(), "at least 1MiB");
         }
         if !is_host(&self.advertise) {
             let names = "a host name of letters, digits, '.' and '-', or an address";
@@ -214,6 +225,7 @@ impl Layer {
             object_store_region: variable("OBJECT_STORE_REGION").map(|(_name, value)| value),
             object_store_allow_http: parsed(variable("OBJECT_STORE_ALLOW_HTTP"), "true or false")?,
             tier_after: parsed(variable("TIER_AFTER"), "seconds from 1 to 86400")?,
+            read_cache: parsed(variable("READ_CACHE"), "a size such as 256MiB")?,
         })
     }
 
@@ -231,6 +243,7 @@ impl Layer {
             object_store_region: self.object_store_region.or(below.object_store_region),
             object_store_allow_http: self.object_store_allow_http.or(below.object_store_allow_http),
             tier_after: self.tier_after.or(below.tier_after),
+            read_cache: self.read_cache.or(below.read_cache),
         }
     }
 }
@@ -337,7 +350,7 @@ mod tests {
             "data=./dhara-data listen-controller=127.0.0.1:9090 listen-store=127.0.0.1:12345 \
              listen-rest=127.0.0.1:10080 advertise=127.0.0.1 containers=1 log-budget=16GiB \
              object-store=./dhara-data/tier object-store-endpoint=default object-store-region=default \
-             object-store-allow-http=false tier-after=120"
+             object-store-allow-http=false tier-after=120 read-cache=256MiB"
         );
     }
 
@@ -373,6 +386,7 @@ mod tests {
             "containers = 513",
             "log-budget = '255MiB'",
             "tier-after = 0",
+            "read-cache = '1023KiB'",
             "advertise = 'a_b'",
         ] {
             let refused = Config::resolve(file(text), Layer::default(), Layer::default());

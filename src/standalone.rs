@@ -144,7 +144,7 @@ pub(crate) fn store_config(config: &Config) -> StoreConfig {
             ..BackendOptions::default()
         },
         rules: Rules { age: Duration::from_secs(config.tier_after.into()), ..Rules::default() },
-        read: ReadConfig::default(),
+        read: ReadConfig::of_cache(config.read_cache.bytes()),
         index_cache_bytes: INDEX_CACHE_BYTES,
         connections_max: connections_max(std::fs::read_to_string("/proc/self/limits").ok().as_deref()),
     }

@@ -47,6 +47,9 @@ pub(crate) struct ServerFlags {
     /// Age in seconds at which bytes go to long-term storage at the latest [default: 120].
     #[arg(long, value_name = "SECONDS")]
     tier_after: Option<u32>,
+    /// Most bytes of objects kept in memory in case they are read again [default: 256MiB].
+    #[arg(long, value_name = "SIZE")]
+    read_cache: Option<ByteSize>,
     /// TOML file with the same settings, for example `listen-store = "0.0.0.0:12345"`.
     #[arg(long, value_name = "FILE", env = "DHARA_CONFIG")]
     config: Option<PathBuf>,
@@ -73,6 +76,7 @@ impl ServerFlags {
             object_store_region: self.object_store_region,
             object_store_allow_http: self.object_store_allow_http,
             tier_after: self.tier_after,
+            read_cache: self.read_cache,
         };
         Ok(Config::resolve(file, environment, flags)?)
     }

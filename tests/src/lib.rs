@@ -4,6 +4,8 @@
 //! `dhara` as any stranger would: by the segment store protocol, by gRPC, by signals.
 
 pub mod crash;
+mod ledger;
+pub mod outage;
 pub mod replay;
 pub mod s3;
 pub mod server;

@@ -1,11 +1,10 @@
 //! Writers of one segment each: pipelined append blocks in all shapes, and conditional appends.
 
-use super::chance::Chance;
-use super::event::{Ledger, entries, event};
+use crate::ledger::chance::Chance;
+use crate::ledger::{Ledger, entries, event, writer_id};
 use crate::session::{NEVER_WROTE, Session, Shape, append};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Buf, Bytes};
-use dhara_wire::codec::Uuid;
 use dhara_wire::command::{Command, ConditionalAppend, DataAppended, Event};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -27,11 +26,6 @@ pub(super) struct Appender {
     pub(super) acked: i64,
     /// Whether it writes on conditions, alone on its segment.
     pub(super) conditional: bool,
-}
-
-/// The id that a ledger's writer has on the wire.
-pub(super) fn writer_id(writer: u64) -> Uuid {
-    Uuid((0x6c65_6467_6572_u128 << 80) | u128::from(writer))
 }
 
 /// One append of random size and shape, of the events after `after`; returns the number of the last.

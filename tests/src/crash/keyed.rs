@@ -1,9 +1,9 @@
 //! Writers by key on a stream that is split and merged under them.
 
-use super::appender::{random_append, take_ack, writer_id};
-use super::chance::Chance;
-use super::event::{Ledger, entries};
+use super::appender::{random_append, take_ack};
 use super::streams::{Range, Stream};
+use crate::ledger::chance::Chance;
+use crate::ledger::{Ledger, entries, writer_id};
 use crate::session::{NEVER_WROTE, Session};
 use anyhow::{Context, Result, bail, ensure};
 use dhara_wire::command::Command;

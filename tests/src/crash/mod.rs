@@ -4,17 +4,15 @@
 //! time. All choices follow from the seed; what the server had done when it was hit does not.
 
 mod appender;
-mod chance;
-mod event;
 mod keyed;
 mod streams;
 mod table;
 mod transaction;
 
+use crate::ledger::chance::Chance;
 use crate::server::Server;
 use anyhow::{Context, Result, ensure};
 use appender::Appenders;
-use chance::Chance;
 use keyed::KeyedWriters;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! A writer of a table segment: conditional batches, all or nothing, with rising versions.
 
-use super::chance::Chance;
+use crate::ledger::chance::Chance;
 use crate::session::Session;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;

@@ -1,9 +1,8 @@
 //! Transactions: each whole or never, in the order of their commit calls.
 
-use super::appender::writer_id;
-use super::chance::Chance;
-use super::event::{entries, event, runs};
 use super::streams::Stream;
+use crate::ledger::chance::Chance;
+use crate::ledger::{entries, event, runs, writer_id};
 use crate::session::{Session, Shape, append};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;

@@ -56,9 +56,16 @@ pub struct ReadConfig {
     pub inflight_bytes: u64,
 }
 
+impl ReadConfig {
+    /// A cache of `cache_bytes`, with half as many bytes on their way: 8 MiB at least, 128 MiB at most.
+    pub fn of_cache(cache_bytes: u64) -> Self {
+        Self { cache_bytes, inflight_bytes: (cache_bytes / 2).clamp(8 << 20, 128 << 20) }
+    }
+}
+
 impl Default for ReadConfig {
     fn default() -> Self {
-        Self { cache_bytes: 256 << 20, inflight_bytes: 128 << 20 }
+        Self::of_cache(256 << 20)
     }
 }
 

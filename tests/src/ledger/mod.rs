@@ -1,8 +1,11 @@
 //! The ledger's events: who wrote it, its number, a checksum, and bytes that follow from both.
 
-use super::chance::Chance;
+pub(crate) mod chance;
+
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use chance::Chance;
+use dhara_wire::codec::Uuid;
 use std::collections::BTreeMap;
 
 /// Bytes before an event's payload in a segment: type code 0 and length.
@@ -10,9 +13,14 @@ const EVENT_HEADER_BYTES: usize = 8;
 /// Bytes of writer, number and checksum before the filling.
 const LEDGER_BYTES: usize = 20;
 
+/// The id that a ledger's writer has on the wire.
+pub(crate) fn writer_id(writer: u64) -> Uuid {
+    Uuid((0x6c65_6467_6572_u128 << 80) | u128::from(writer))
+}
+
 /// The event `number` of `writer`, as it lies in a segment. Its size and bytes follow from both numbers alone, so that
 /// whoever reads it can tell whether it is whole.
-pub(super) fn event(writer: u64, number: i64) -> Bytes {
+pub(crate) fn event(writer: u64, number: i64) -> Bytes {
     let mut chance = Chance::new(writer.rotate_left(40) ^ number.unsigned_abs());
     let length = match chance.within(0..100) {
         0 => chance.within(10_000..60_000),
@@ -37,18 +45,18 @@ pub(super) fn event(writer: u64, number: i64) -> Bytes {
 
 /// One event as read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     /// Who wrote it.
-    pub(super) writer: u64,
+    pub(crate) writer: u64,
     /// Its number.
-    pub(super) number: i64,
+    pub(crate) number: i64,
 }
 
 /// Cuts `data`, which must hold whole events, and compares every byte with what was written.
 ///
 /// # Errors
 /// At the first byte that nobody wrote.
-pub(super) fn entries(mut data: Bytes) -> Result<Vec<Entry>> {
+pub(crate) fn entries(mut data: Bytes) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     while !data.is_empty() {
         ensure!(data.len() >= EVENT_HEADER_BYTES + LEDGER_BYTES, "{} bytes after the last event", data.len());
@@ -69,9 +77,27 @@ pub(super) fn entries(mut data: Bytes) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
+/// Takes the whole events that `data` begins with, as [`entries`] would; what is left is part of one event.
+///
+/// # Errors
+/// As [`entries`].
+pub(crate) fn whole_events(data: &mut BytesMut) -> Result<Vec<Entry>> {
+    let mut end = 0;
+    while let Some(mut header) = data.get(end..end + EVENT_HEADER_BYTES) {
+        let (kind, length) = (header.get_i32(), header.get_i32());
+        let length = usize::try_from(length).ok().filter(|_length| kind == 0);
+        let next = end + EVENT_HEADER_BYTES + length.with_context(|| format!("no event at {end}"))?;
+        if next > data.len() {
+            break;
+        }
+        end = next;
+    }
+    entries(data.split_to(end).freeze())
+}
+
 /// What each writer has in the data, in the order of its numbers.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     last: BTreeMap<u64, i64>,
 }
 
@@ -80,7 +106,7 @@ impl Ledger {
     ///
     /// # Errors
     /// If an event is missing, doubled or out of order.
-    pub(super) fn take(&mut self, entries: &[Entry]) -> Result<()> {
+    pub(crate) fn take(&mut self, entries: &[Entry]) -> Result<()> {
         for entry in entries {
             let last = self.last.entry(entry.writer).or_insert(0);
             if entry.number != *last + 1 {
@@ -93,7 +119,7 @@ impl Ledger {
     }
 
     /// The last number of a writer, 0 if it has none.
-    pub(super) fn last(&self, writer: u64) -> i64 {
+    pub(crate) fn last(&self, writer: u64) -> i64 {
         self.last.get(&writer).copied().unwrap_or(0)
     }
 
@@ -101,7 +127,7 @@ impl Ledger {
     ///
     /// # Errors
     /// If not.
-    pub(super) fn check(&self, writer: u64, acked: i64, sent: i64) -> Result<()> {
+    pub(crate) fn check(&self, writer: u64, acked: i64, sent: i64) -> Result<()> {
         let last = self.last(writer);
         ensure!(last >= acked, "writer {writer}: {acked} was acked, the data ends at {last}");
         ensure!(last <= sent, "writer {writer}: the data ends at {last}, only {sent} were sent");
@@ -113,7 +139,7 @@ impl Ledger {
 ///
 /// # Errors
 /// If a run is torn, doubled, incomplete or out of order.
-pub(super) fn runs(entries: &[Entry], length_of: impl Fn(u64) -> Option<i64>) -> Result<Vec<u64>> {
+pub(crate) fn runs(entries: &[Entry], length_of: impl Fn(u64) -> Option<i64>) -> Result<Vec<u64>> {
     let mut runs: Vec<u64> = Vec::new();
     let mut rest = entries;
     while let Some(first) = rest.first() {
