@@ -10,6 +10,7 @@ use dhara_segmentstore::container::Rules;
 use dhara_segmentstore::read::ReadConfig;
 use dhara_segmentstore::store::{Seams, SegmentStore, StoreConfig};
 use dhara_segmentstore::tier::BackendOptions;
+use dhara_stdx::chain;
 use dhara_stdx::clock::SystemClock;
 use dhara_stdx::disk::RealDisk;
 use dhara_stdx::entropy::SystemEntropy;
@@ -176,17 +177,6 @@ fn start_log(config: &Config) {
 /// One line that says what was being done and why it did not work, down to the cause.
 fn server_error(error: impl Error) -> CliError {
     CliError::Server(chain(&error))
-}
-
-/// An error with its causes, in one line.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut line = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        line = format!("{line}: {cause}");
-        source = cause.source();
-    }
-    line
 }
 
 #[cfg(test)]

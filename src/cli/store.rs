@@ -2,12 +2,13 @@
 
 use super::output::Output;
 use super::{CliError, ServerFlags};
-use crate::standalone::{chain, seams, store_config};
+use crate::standalone::{seams, store_config};
 use clap::{Args, Subcommand};
 use dhara_segmentstore::log::{LogConfig, check};
 use dhara_segmentstore::store::recover_lost_log;
 use dhara_segmentstore::tier::{Objects, local_store, open_store, verify_object};
 use dhara_segmentstore::types::ContainerId;
+use dhara_stdx::chain;
 use dhara_wire::command::{Command, FlushToStorage};
 use dhara_wire::peer::{ConnectionConfig, RawConnection};
 use serde_json::json;

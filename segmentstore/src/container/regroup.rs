@@ -12,6 +12,7 @@ use crate::state::{Object, Phase, State};
 use crate::tier::{BLOCK_BYTES, BuiltObject, Footer, ObjectBuilder, Objects, TierError, verify};
 use crate::types::{ContainerId, ObjectId, SegmentId};
 use bytes::Bytes;
+use dhara_stdx::chain;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -308,8 +309,7 @@ impl Making {
                 false
             }
             Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                warn!(container = container.0, %object, error, "objects cannot be regrouped");
+                warn!(container = container.0, %object, error = chain(&error), "objects cannot be regrouped");
                 true
             }
         };

@@ -13,6 +13,7 @@ use crate::read::{ColdCache, Pins, log_chunks};
 use crate::state::{Piece, Pieces};
 use crate::tier::{BuiltObject, ObjectBuilder, Objects};
 use crate::types::{ContainerId, ObjectId, SegmentId, SequenceNumber};
+use dhara_stdx::chain;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -419,8 +420,7 @@ pub(super) async fn put(objects: &Objects, built: &BuiltObject, container: Conta
     let mut failed = false;
     while let Err(error) = objects.put(built).await {
         if !failed {
-            let error = &error as &dyn std::error::Error;
-            warn!(container = container.0, object = %built.id, error, "upload failed, it is repeated");
+            warn!(container = container.0, object = %built.id, error = chain(&error), "upload failed, it is repeated");
         }
         failed = true;
         tokio::time::sleep(wait).await;
@@ -438,7 +438,7 @@ async fn delete(objects: &Objects, due: Vec<ObjectId>) -> Vec<ObjectId> {
         match objects.delete(id).await {
             Ok(()) => gone.push(id),
             Err(error) => {
-                warn!(object = %id, error = &error as &dyn std::error::Error, "delete failed, it is repeated");
+                warn!(object = %id, error = chain(&error), "delete failed, it is repeated");
                 tokio::time::sleep(RETRY_MAX).await;
                 break;
             }

@@ -6,6 +6,7 @@ use super::reply::{self, signed};
 use crate::container::ContainerHandle;
 use crate::read::{Look, ReadError, ReadReply, View};
 use bytes::{BufMut, Bytes, BytesMut};
+use dhara_stdx::chain;
 use dhara_wire::codec::{Blob, Wire};
 use dhara_wire::command::{
     GetStreamSegmentInfo, GetTableSegmentInfo, LocateOffset, NoSuchSegment, OffsetLocated, ReadSegment,
@@ -170,7 +171,7 @@ impl Connection {
                 Ok(offset) => outbox
                     .push(|out| OffsetLocated { request_id, segment, offset: signed(offset) }.encode(out)),
                 Err(error) => {
-                    warn!(segment, target, error = &error as &dyn std::error::Error, "locate");
+                    warn!(segment, target, error = chain(&error), "locate");
                     outbox.close();
                 }
             }
@@ -232,6 +233,6 @@ fn failed(outbox: &Outbox, asked: Asked, error: &ReadError) -> Result<(), Close>
         outbox.push(|out| reply::illegal(asked.request_id, asked.segment, why).encode(out));
         return Ok(());
     }
-    warn!(segment = asked.segment, offset = asked.offset, error = error as &dyn std::error::Error, "read");
+    warn!(segment = asked.segment, offset = asked.offset, error = chain(error), "read");
     Err(Close("a read failed"))
 }

@@ -17,6 +17,7 @@ use crate::read::{ColdCache, ReadConfig};
 use crate::server::{Containers, Server, ServerConfig};
 use crate::tier::{BackendError, BackendOptions, Objects, ProbeError};
 use crate::types::ContainerId;
+use dhara_stdx::chain;
 use dhara_stdx::clock::Clock;
 use dhara_stdx::disk::Disk;
 use dhara_stdx::entropy::Entropy;
@@ -364,11 +365,7 @@ impl Keeper {
             match ended {
                 Ok(Ok(())) => return,
                 Ok(Err(failure)) => {
-                    error!(
-                        container = self.number,
-                        error = &failure as &dyn std::error::Error,
-                        "container failed"
-                    );
+                    error!(container = self.number, error = chain(&failure), "container failed");
                     if let Failure::Log { source, .. } = &failure {
                         self.failed.send_replace(Some(format!("log: {source}")));
                         return;
@@ -395,8 +392,7 @@ impl Keeper {
                     return Some(running);
                 }
                 Err(failure) => {
-                    let failure = &failure as &dyn std::error::Error;
-                    error!(container = self.number, error = failure, "container does not open");
+                    error!(container = self.number, error = chain(&failure), "container does not open");
                 }
             }
             wait = (wait * 2).min(REOPEN_MAX);

@@ -4,11 +4,11 @@ use super::{Seams, StartError, StoreConfig, identity};
 use crate::index::probe_update;
 use crate::log::{LocalLog, Log, LogConfig, LogError, Pace};
 use crate::tier::{BackendError, ProbeError, local_store, open_store, probe};
+use dhara_stdx::chain;
 use dhara_stdx::disk::Disk;
 use dhara_stdx::entropy::Entropy;
 use object_store::ObjectStore;
 use object_store::path::Path as ObjectPath;
-use std::error::Error;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ async fn wait_for_store(
                 | ProbeError::TimedOut { .. }
                 | ProbeError::Failed { .. }),
             ) => {
-                warn!(place, error = &error as &(dyn Error + Sync), "starting: waiting for the object store");
+                warn!(place, error = chain(&error), "starting: waiting for the object store");
             }
             Err(source) => return Err(StartError::Probe { place: place.to_owned(), source }),
         }

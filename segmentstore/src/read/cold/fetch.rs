@@ -10,6 +10,7 @@ use crate::tier::{BLOCK_BYTES, Footer, TierError, verify};
 use crate::types::ObjectId;
 use bytes::Bytes;
 use dhara_stdx::budget::BytePermit;
+use dhara_stdx::chain;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tracing::warn;
@@ -119,7 +120,7 @@ impl Flight {
         match self.attempt(false).await {
             Err(error) if error.is_wrong() => {
                 // The cause may lie on the way, or in the footer that was kept.
-                warn!(error = &error as &dyn std::error::Error, "bytes are wrong, they are fetched again");
+                warn!(error = chain(&error), "bytes are wrong, they are fetched again");
                 self.attempt(true).await
             }
             done => done,
