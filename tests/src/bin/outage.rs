@@ -29,7 +29,13 @@ struct Arguments {
     /// Bytes that all of them write in a second.
     #[arg(long, default_value_t = 4 << 20)]
     bytes_per_second: u64,
-    /// Where random faults come from.
+    /// Readers of random places of what was written.
+    #[arg(long, default_value_t = 0)]
+    historians: u64,
+    /// Changes a table and commits transactions all along; only for trouble in which cold reads still work.
+    #[arg(long)]
+    mixed: bool,
+    /// Where all choices come from.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// The server; built from this workspace if it is not given.
@@ -46,6 +52,7 @@ struct Arguments {
 /// See [`Trouble`].
 #[derive(Clone, Copy, ValueEnum)]
 enum Kind {
+    None,
     Errors,
     Silence,
     Gone,
@@ -72,6 +79,7 @@ async fn main() -> ExitCode {
 async fn run(arguments: Arguments) -> Result<outage::Summary> {
     let folder = tempfile::tempdir()?;
     let trouble = match arguments.trouble {
+        Kind::None => Trouble::None,
         Kind::Errors => Trouble::Errors,
         Kind::Silence => Trouble::Silence,
         Kind::Gone => Trouble::Gone,
@@ -87,6 +95,8 @@ async fn run(arguments: Arguments) -> Result<outage::Summary> {
         troubled: Duration::from_secs(arguments.troubled),
         writers: arguments.writers,
         bytes_per_second: arguments.bytes_per_second,
+        historians: arguments.historians,
+        mixed: arguments.mixed,
         flags: arguments.flags,
         seed: arguments.seed,
     };

@@ -5,9 +5,9 @@
 
 mod appender;
 mod keyed;
-mod streams;
-mod table;
-mod transaction;
+pub(crate) mod streams;
+pub(crate) mod table;
+pub(crate) mod transaction;
 
 use crate::ledger::chance::Chance;
 use crate::server::Server;

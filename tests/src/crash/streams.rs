@@ -19,21 +19,21 @@ const SEGMENTS: i32 = 2;
 
 /// A segment of a stream and its part of the key space.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Range {
+pub(crate) struct Range {
     /// The segment.
-    pub(super) id: SegmentId,
+    pub(crate) id: SegmentId,
     /// First position.
-    pub(super) low: f64,
+    pub(crate) low: f64,
     /// End of its positions.
-    pub(super) high: f64,
+    pub(crate) high: f64,
 }
 
 /// One stream at one controller.
 #[derive(Clone)]
-pub(super) struct Stream {
+pub(crate) struct Stream {
     client: ControllerServiceClient<Channel>,
     /// Its name.
-    pub(super) name: StreamName,
+    pub(crate) name: StreamName,
 }
 
 /// The reply, none if the server went away, an error for any answer that only a fault explains.
@@ -63,7 +63,7 @@ impl Stream {
     ///
     /// # Errors
     /// If the address is none.
-    pub(super) fn at(controller: &str, scope: &str, stream: &str) -> Result<Self> {
+    pub(crate) fn at(controller: &str, scope: &str, stream: &str) -> Result<Self> {
         let endpoint = Endpoint::from_shared(format!("http://{controller}"))?.timeout(CALL_TIMEOUT);
         let client = ControllerServiceClient::new(endpoint.connect_lazy());
         Ok(Self { client, name: StreamName::new(scope, stream) })
@@ -81,7 +81,7 @@ impl Stream {
     ///
     /// # Errors
     /// If they cannot be created.
-    pub(super) async fn create(&mut self) -> Result<()> {
+    pub(crate) async fn create(&mut self) -> Result<()> {
         let scope = proto::ScopeInfo { scope: self.name.scope.clone() };
         reply(self.client.create_scope(scope).await)?.context("the controller is gone")?;
         let config = proto::StreamConfig {
@@ -103,7 +103,7 @@ impl Stream {
     ///
     /// # Errors
     /// If the controller breaks a promise.
-    pub(super) async fn current(&mut self) -> Result<Option<Vec<Range>>> {
+    pub(crate) async fn current(&mut self) -> Result<Option<Vec<Range>>> {
         let Some(current) = reply(self.client.get_current_segments(self.info()).await)? else {
             return Ok(None);
         };
@@ -120,7 +120,7 @@ impl Stream {
     ///
     /// # Errors
     /// If the controller breaks a promise.
-    pub(super) async fn successors(&mut self, segment: SegmentId) -> Result<Option<Vec<Range>>> {
+    pub(crate) async fn successors(&mut self, segment: SegmentId) -> Result<Option<Vec<Range>>> {
         let id = proto::SegmentId { stream_info: Some(self.info()), segment_id: segment.raw() };
         let Some(found) = reply(self.client.get_segments_immediately_following(id).await)? else {
             return Ok(None);
@@ -132,7 +132,7 @@ impl Stream {
     ///
     /// # Errors
     /// If the controller breaks a promise or is gone.
-    pub(super) async fn all(&mut self) -> Result<Vec<SegmentId>> {
+    pub(crate) async fn all(&mut self) -> Result<Vec<SegmentId>> {
         // Nothing is ever truncated, so the stream begins with the segments of its creation.
         let from = (0..SEGMENTS).map(|number| (SegmentId::new(number, 0).raw(), 0)).collect();
         let request = proto::StreamCutRange { stream_info: Some(self.info()), from, ..Default::default() };
@@ -148,7 +148,7 @@ impl Stream {
     ///
     /// # Errors
     /// If the controller breaks a promise.
-    pub(super) async fn scale(
+    pub(crate) async fn scale(
         &mut self,
         sealed: &[Range],
         new: &[(f64, f64)],
@@ -172,7 +172,7 @@ impl Stream {
     ///
     /// # Errors
     /// If the controller breaks a promise.
-    pub(super) async fn is_scaled(&mut self, epoch: i32) -> Result<Option<bool>> {
+    pub(crate) async fn is_scaled(&mut self, epoch: i32) -> Result<Option<bool>> {
         let request = proto::ScaleStatusRequest { stream_info: Some(self.info()), epoch };
         let Some(answer) = reply(self.client.check_scale(request).await)? else { return Ok(None) };
         match answer.status() {
@@ -186,7 +186,7 @@ impl Stream {
     ///
     /// # Errors
     /// If the controller breaks a promise.
-    pub(super) async fn begin(&mut self, lease: Duration) -> Result<Option<(Uuid, Vec<Range>)>> {
+    pub(crate) async fn begin(&mut self, lease: Duration) -> Result<Option<(Uuid, Vec<Range>)>> {
         let request = proto::CreateTxnRequest {
             stream_info: Some(self.info()),
             lease: i64::try_from(lease.as_millis())?,
@@ -212,7 +212,7 @@ impl Stream {
     ///
     /// # Errors
     /// If the controller breaks a promise.
-    pub(super) async fn end(&mut self, id: Uuid, commit: bool) -> Result<Option<bool>> {
+    pub(crate) async fn end(&mut self, id: Uuid, commit: bool) -> Result<Option<bool>> {
         let request = self.transaction(id);
         let answer = if commit {
             self.client.commit_transaction(request).await
@@ -226,7 +226,7 @@ impl Stream {
     ///
     /// # Errors
     /// If the controller breaks a promise.
-    pub(super) async fn state(&mut self, id: Uuid) -> Result<Option<proto::txn_state::State>> {
+    pub(crate) async fn state(&mut self, id: Uuid) -> Result<Option<proto::txn_state::State>> {
         Ok(reply(self.client.check_transaction_state(self.transaction(id)).await)?
             .map(|answer| answer.state()))
     }

@@ -18,7 +18,7 @@ type Content = BTreeMap<u64, (i64, u64)>;
 
 /// What the writer remembers over crashes.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(crate) struct Table {
     segment: String,
     content: Content,
     /// The change whose outcome is unknown: the value of each key, none if it is removed.
@@ -45,7 +45,7 @@ fn number(value: &Bytes) -> Result<u64> {
 
 impl Table {
     /// A table of `scope` that does not exist yet.
-    pub(super) fn new(scope: &str) -> Self {
+    pub(crate) fn new(scope: &str) -> Self {
         Self { segment: format!("{scope}/table/0.#epoch.0"), version: KEY_NOT_EXISTS, ..Self::default() }
     }
 
@@ -53,7 +53,7 @@ impl Table {
     ///
     /// # Errors
     /// If it cannot.
-    pub(super) async fn create(&self, store: &str) -> Result<()> {
+    pub(crate) async fn create(&self, store: &str) -> Result<()> {
         let mut session = Session::open(store).await?.context("gone")?;
         let request = CreateTableSegment {
             request_id: session.request_id(),
@@ -73,7 +73,7 @@ impl Table {
     ///
     /// # Errors
     /// If the server breaks a promise.
-    pub(super) async fn run(&mut self, store: &str, mut chance: Chance) -> Result<()> {
+    pub(crate) async fn run(&mut self, store: &str, mut chance: Chance) -> Result<()> {
         let Some(mut session) = Session::open(store).await? else { return Ok(()) };
         loop {
             let chosen: BTreeSet<u64> = (0..chance.within(1..5)).map(|_| chance.within(0..KEYS)).collect();
@@ -154,7 +154,7 @@ impl Table {
     ///
     /// # Errors
     /// At the first broken promise.
-    pub(super) async fn verify(&mut self, store: &str) -> Result<usize> {
+    pub(crate) async fn verify(&mut self, store: &str) -> Result<usize> {
         let mut session = Session::open(store).await?.context("gone")?;
         let found = read(&mut session, &self.segment).await?;
         let values = |content: &Content| -> BTreeMap<u64, u64> {

@@ -47,7 +47,7 @@ struct Transaction {
 
 /// All transactions ever begun.
 #[derive(Debug, Default)]
-pub(super) struct Transactions {
+pub(crate) struct Transactions {
     all: Vec<Transaction>,
     /// Transactions below this index are settled.
     settled: usize,
@@ -63,7 +63,7 @@ impl Transactions {
     ///
     /// # Errors
     /// If the server breaks a promise.
-    pub(super) async fn run(&mut self, mut stream: Stream, store: &str, mut chance: Chance) -> Result<()> {
+    pub(crate) async fn run(&mut self, mut stream: Stream, store: &str, mut chance: Chance) -> Result<()> {
         let Some(mut session) = Session::open(store).await? else { return Ok(()) };
         loop {
             let Some((id, segments)) = stream.begin(LEASE).await? else { return Ok(()) };
@@ -97,7 +97,7 @@ impl Transactions {
     ///
     /// # Errors
     /// At the first broken promise.
-    pub(super) async fn verify(&mut self, stream: &mut Stream, store: &str) -> Result<usize> {
+    pub(crate) async fn verify(&mut self, stream: &mut Stream, store: &str) -> Result<usize> {
         let mut committed = vec![true; self.all.len()];
         for (index, transaction) in self.all.iter_mut().enumerate() {
             let visible = match transaction.end {

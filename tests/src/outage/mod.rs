@@ -6,19 +6,24 @@
 //! size and latencies are told per phase, for whoever runs this to judge.
 
 mod follow;
+mod history;
+mod mixed;
 mod told;
 mod trouble;
 mod watch;
 mod write;
 
+use crate::ledger::chance::Chance;
 use crate::server::Server;
 use crate::session::Session;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
+use mixed::Mixed;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::watch as channel;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
+use told::Progress;
 use write::Written;
 
 pub use told::{Phase, Summary, Told};
@@ -42,6 +47,10 @@ pub struct Options {
     pub writers: u64,
     /// Bytes that all of them write in a second.
     pub bytes_per_second: u64,
+    /// Readers of random places of what was written.
+    pub historians: u64,
+    /// Whether a table and transactions are changed all along; only for trouble in which cold reads still work.
+    pub mixed: bool,
     /// Further flags of the server.
     pub flags: Vec<String>,
     /// Where all choices come from.
@@ -61,23 +70,7 @@ pub async fn run(options: &Options) -> Result<Summary> {
     let mut place = Place::make(&options.trouble).await?;
     let server = start(options, &place).await?;
     let told = Told::default();
-    let segments: Vec<String> = (0..options.writers).map(|n| format!("outage/stream/{n}.#epoch.0")).collect();
-    let mut session = Session::open(&server.store).await?.context("gone")?;
-    for segment in &segments {
-        session.create(segment).await?;
-    }
-
-    let (stop, stopped) = channel::channel(false);
-    let mut writers = JoinSet::new();
-    let mut readers = JoinSet::new();
-    for (writer, segment) in (1..).zip(&segments) {
-        let plan = write::Plan::new(writer, segment, options);
-        let progress = told::Progress::new();
-        readers.spawn(follow::run(segment.clone(), server.store.clone(), progress.clone(), told.clone()));
-        writers.spawn(write::run(plan, server.store.clone(), stopped.clone(), progress, told.clone()));
-    }
-    let watch = tokio::spawn(watch::run(server.pid()?, options.data.clone(), told.clone()));
-
+    let mut load = Load::start(options, &server, &told).await?;
     let phases = async {
         sleep(options.calm).await;
         told.enter(Phase::Troubled);
@@ -86,40 +79,91 @@ pub async fn run(options: &Options) -> Result<Summary> {
         sleep(options.calm).await;
         anyhow::Ok(())
     };
-    let broken = async {
-        // Neither ends before it is told to, unless something is wrong.
-        tokio::select! {
-            ended = writers.join_next() => ended.map(|ended| ended.map(|done| done.map(drop))),
-            ended = readers.join_next() => ended,
-        }
-    };
     tokio::select! {
         phases = phases => phases?,
-        ended = broken => {
-            ended.context("nobody writes")?.context("a worker panicked")??;
-            anyhow::bail!("a worker ended before it was told to");
-        }
+        why = load.broken() => return Err(why),
     }
-    stop.send_replace(true);
-    let mut written = Vec::new();
-    while let Some(writer) = writers.join_next().await {
-        written.push(writer.context("a writer panicked")??);
-    }
-    while let Some(reader) = readers.join_next().await {
-        reader.context("a reader panicked")??;
-    }
-    let catch_up = caught_up(&mut session, &written).await?;
-    watch.abort();
+    let written = load.stop().await?;
+    let catch_up = caught_up(&server, &written).await?;
     server.kill().await?;
+    load.mixed.killed().await?;
 
     let server = start(options, &place).await?;
+    let ready_after = server.ready_after;
     let read = Instant::now();
     let bytes = verify(&server, &written).await.context("after the kill")?;
     let read_back = read.elapsed();
-    let ready_after = server.ready_after;
+    let transactions = load.mixed.verify(&server).await.context("after the kill")?;
     let (status, _printed) = server.stop().await?;
     ensure!(status.success(), "stopped with {status}");
-    Ok(Summary { phases: told.phases(), catch_up, ready_after, bytes, read_back })
+    Ok(Summary { phases: told.phases(), catch_up, ready_after, bytes, read_back, transactions })
+}
+
+/// Everybody who works on the server.
+struct Load {
+    stop: channel::Sender<bool>,
+    writers: JoinSet<Result<Written>>,
+    readers: JoinSet<Result<()>>,
+    mixed: Mixed,
+    watch: JoinHandle<()>,
+}
+
+impl Load {
+    async fn start(options: &Options, server: &Server, told: &Told) -> Result<Self> {
+        let segments: Vec<String> =
+            (0..options.writers).map(|n| format!("outage/stream/{n}.#epoch.0")).collect();
+        let mut session = Session::open(&server.store).await?.context("gone")?;
+        for segment in &segments {
+            session.create(segment).await?;
+        }
+        let (stop, stopped) = channel::channel(false);
+        let (mut writers, mut readers, mut all) = (JoinSet::new(), JoinSet::new(), Vec::new());
+        let store = || server.store.clone();
+        for (writer, segment) in (1..).zip(&segments) {
+            let plan = write::Plan::new(writer, segment, options);
+            let progress = Progress::new();
+            all.push((segment.clone(), progress.clone()));
+            readers.spawn(follow::run(segment.clone(), store(), progress.clone(), told.clone()));
+            writers.spawn(write::run(plan, store(), stopped.clone(), progress, told.clone()));
+        }
+        let mut chance = Chance::new(options.seed);
+        for _ in 0..options.historians {
+            let (all, chance) = (all.clone(), chance.fork());
+            readers.spawn(history::run(all, store(), chance, stopped.clone(), told.clone()));
+        }
+        readers.spawn(history::probe(segments, store(), stopped, told.clone()));
+        let mixed = Mixed::start(options, server, chance.fork()).await?;
+        let watch = tokio::spawn(watch::run(server.pid()?, options.data.clone(), told.clone()));
+        Ok(Self { stop, writers, readers, mixed, watch })
+    }
+
+    /// Waits for somebody to end before being told to, which only a fault explains.
+    async fn broken(&mut self) -> anyhow::Error {
+        let ended = tokio::select! {
+            Some(ended) = self.writers.join_next() => ended.map(|done| done.map(drop)),
+            Some(ended) = self.readers.join_next() => ended,
+            ended = self.mixed.broken() => ended,
+        };
+        match ended {
+            Ok(Ok(())) => anyhow!("a worker ended before it was told to"),
+            Ok(Err(error)) => error,
+            Err(panicked) => anyhow::Error::new(panicked).context("a worker panicked"),
+        }
+    }
+
+    /// Lets the writers come to their end and the readers read all of it; what was written.
+    async fn stop(&mut self) -> Result<Vec<Written>> {
+        self.stop.send_replace(true);
+        let mut written = Vec::new();
+        while let Some(writer) = self.writers.join_next().await {
+            written.push(writer.context("a writer panicked")??);
+        }
+        while let Some(reader) = self.readers.join_next().await {
+            reader.context("a reader panicked")??;
+        }
+        self.watch.abort();
+        Ok(written)
+    }
 }
 
 async fn start(options: &Options, place: &Place) -> Result<Server> {
@@ -130,12 +174,13 @@ async fn start(options: &Options, place: &Place) -> Result<Server> {
 }
 
 /// Waits until long-term storage has everything, which nobody asks for; how long that took.
-async fn caught_up(session: &mut Session, written: &[Written]) -> Result<Duration> {
+async fn caught_up(server: &Server, written: &[Written]) -> Result<Duration> {
+    let mut session = Session::open(&server.store).await?.context("gone")?;
     let start = Instant::now();
     loop {
         let mut behind = 0;
         for writer in written {
-            behind += writer.length - watch::stored(session, &writer.segment).await?;
+            behind += writer.length - watch::stored(&mut session, &writer.segment).await?;
         }
         if behind == 0 {
             return Ok(start.elapsed());

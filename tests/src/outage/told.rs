@@ -1,5 +1,6 @@
 //! What was measured, by phase.
 
+use crate::ledger::chance::Chance;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fmt;
@@ -27,6 +28,10 @@ pub struct Measured {
     pub acks: Vec<Duration>,
     /// From sending an append to its bytes at the tail reader.
     pub tails: Vec<Duration>,
+    /// From asking for bytes that were written earlier to having all of them.
+    pub history: Vec<Duration>,
+    /// From asking about a segment to the answer, once a second.
+    pub probes: Vec<Duration>,
     /// Most anonymous memory of the server, bytes.
     pub memory: u64,
     /// Most that the log took on disk, bytes.
@@ -46,6 +51,8 @@ pub struct Summary {
     pub bytes: i64,
     /// How long reading back took.
     pub read_back: Duration,
+    /// Transactions that were committed, and found after the kill.
+    pub transactions: usize,
 }
 
 /// Collects what is measured; clones are the same.
@@ -64,6 +71,14 @@ impl Told {
 
     pub(super) fn followed(&self, after: Duration) {
         self.with(|phase| phase.tails.push(after));
+    }
+
+    pub(super) fn read_back(&self, after: Duration) {
+        self.with(|phase| phase.history.push(after));
+    }
+
+    pub(super) fn probed(&self, after: Duration) {
+        self.with(|phase| phase.probes.push(after));
     }
 
     pub(super) fn looked(&self, memory: u64, log: u64) {
@@ -91,13 +106,15 @@ impl Told {
 #[derive(Clone, Debug)]
 pub(super) struct Progress {
     under_way: Arc<Mutex<VecDeque<(i64, Instant)>>>,
+    /// Where each acknowledged append begins, and the number of its first event.
+    acked: Arc<Mutex<Vec<(i64, i64)>>>,
     end: channel::Sender<Option<i64>>,
 }
 
 impl Progress {
     /// Of a writer that has not begun.
     pub(super) fn new() -> Self {
-        Self { under_way: Arc::default(), end: channel::Sender::new(None) }
+        Self { under_way: Arc::default(), acked: Arc::default(), end: channel::Sender::new(None) }
     }
 
     /// An append up to event `last` is being sent.
@@ -110,6 +127,20 @@ impl Progress {
         let mut under_way = self.under_way.lock();
         let seen = under_way.partition_point(|(last, _sent)| *last <= number);
         under_way.drain(..seen).map(|(_last, sent)| sent.elapsed()).collect()
+    }
+
+    /// The append at `offset`, whose first event is `number`, was acknowledged.
+    pub(super) fn acked(&self, offset: i64, number: i64) {
+        self.acked.lock().push((offset, number));
+    }
+
+    /// Some append and the end of the one `count` appends later, of those acknowledged: offset, first event, end.
+    pub(super) fn some(&self, chance: &mut Chance, count: usize) -> Option<(i64, i64, i64)> {
+        let acked = self.acked.lock();
+        let from = chance.within(0..u64::try_from(acked.len().checked_sub(1)?).ok().filter(|n| *n > 0)?);
+        let from = usize::try_from(from).ok()?;
+        let (offset, number) = acked[from];
+        Some((offset, number, acked[(from + count).min(acked.len() - 1)].0))
     }
 
     /// The writer is done; the segment has `length` bytes.
@@ -127,19 +158,27 @@ impl Progress {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<9} {:>8}  {:<28}  {:<28}  memory  log", "phase", "appends", "ack ms", "tail ms")?;
+        writeln!(
+            f,
+            "{:<9} {:>8}  {:<24} {:<24} {:>8}  {:<24} {:<24} memory  log",
+            "phase", "appends", "ack ms", "tail ms", "rereads", "reread ms", "probe ms"
+        )?;
         for (phase, measured) in &self.phases {
-            let Measured { acks, tails, memory, log } = measured;
-            let (name, appends) = (format!("{phase:?}").to_lowercase(), acks.len());
-            let (acks, tails) = (describe(acks), describe(tails));
+            let Measured { acks, tails, history, probes, memory, log } = measured;
+            let name = format!("{phase:?}").to_lowercase();
+            let (appends, rereads) = (acks.len(), history.len());
+            let [acks, tails, history, probes] = [acks, tails, history, probes].map(|all| describe(all));
             let (memory, log) = (memory >> 20, log >> 20);
-            writeln!(f, "{name:<9} {appends:>8}  {acks:<28}  {tails:<28}  {memory:>4} M  {log} M")?;
+            writeln!(
+                f,
+                "{name:<9} {appends:>8}  {acks:<24} {tails:<24} {rereads:>8}  {history:<24} {probes:<24} {memory:>4} M  {log} M"
+            )?;
         }
-        let Self { catch_up, ready_after, bytes, read_back, .. } = self;
+        let Self { catch_up, ready_after, bytes, read_back, transactions, .. } = self;
         write!(
             f,
             "all in long-term storage {catch_up:.1?} after the last append; killed, ready in {ready_after:.1?}; \
-             {bytes} bytes read back in {read_back:.1?}, all as acknowledged"
+             {bytes} bytes and {transactions} transactions read back in {read_back:.1?}, all as acknowledged"
         )
     }
 }

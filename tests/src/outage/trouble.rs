@@ -13,6 +13,8 @@ use tokio::time::{Instant, sleep};
 /// What is wrong with long-term storage in the middle.
 #[derive(Clone, Debug)]
 pub enum Trouble {
+    /// Nothing.
+    None,
     /// A bucket that answers everything with 503.
     Errors,
     /// A bucket that takes every call and never answers.
@@ -69,7 +71,7 @@ impl Place {
             Trouble::Silence => bucket.knobs().outage = Outage::Silence,
             Trouble::Slow => bucket.knobs().latency = Duration::from_secs(1),
             Trouble::Gone => bucket.kill().await,
-            Trouble::Faults | Trouble::Full(_) => {}
+            Trouble::None | Trouble::Faults | Trouble::Full(_) => {}
         }
         if matches!(options.trouble, Trouble::Faults) {
             faults(bucket, options).await;

@@ -62,7 +62,7 @@ pub(super) async fn run(
         // Who is late does not hurry: what is measured is how long an append takes.
         due = (due + every).max(Instant::now());
         let mut events = Vec::new();
-        let mut bytes = 0;
+        let (mut bytes, first, offset) = (0, last + 1, length);
         while bytes < APPEND_BYTES {
             last += 1;
             events.push(event(writer, last));
@@ -84,6 +84,7 @@ pub(super) async fn run(
             other => bail!("writer {writer}: {other:?}"),
         }
         told.acked(sent.elapsed());
+        progress.acked(offset, first);
     }
     progress.ended(length);
     Ok(Written { segment, length, writer, last })
