@@ -26,7 +26,7 @@ pub enum OpenMode {
 
 /// A folder tree on some disk.
 pub trait Disk: Debug + Send + Sync {
-    /// Makes `dir` and what is missing above it.
+    /// Makes `dir` and what is missing above it, each durable in the folder above.
     ///
     /// # Errors
     /// Whatever the disk answers.
@@ -189,7 +189,20 @@ impl DiskLock for RealLock {}
 #[allow(clippy::disallowed_methods, reason = "the one place that opens and renames files")]
 impl Disk for RealDisk {
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        std::fs::create_dir_all(dir)
+        let Some(above) = dir.parent() else { return Ok(()) };
+        let there = dir.as_os_str().is_empty() || dir.is_dir();
+        if !there {
+            self.create_dir_all(above)?;
+            match std::fs::create_dir(dir) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
+                made => made?,
+            }
+        }
+        match self.sync_dir(above) {
+            // This is for a process that made it and ended here. Where we may not even read, it was somebody else.
+            Err(error) if there && error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            synced => synced,
+        }
     }
 
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
