@@ -6,6 +6,7 @@
 pub mod crash;
 mod ledger;
 pub mod outage;
+pub mod power_cut;
 pub mod replay;
 pub mod s3;
 pub mod server;

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use clap::Parser;
+use dhara_tests::power_cut::PowerCut;
 use dhara_tests::{crash, server};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,12 +26,18 @@ struct Arguments {
     /// Segments and tables only, without streams and transactions.
     #[arg(long)]
     store_only: bool,
+    /// Cuts the power with each kill: everything that was not flushed is gone. Linux with a C compiler only.
+    #[arg(long)]
+    power_cut: bool,
     /// Shortest time that a server works before it is killed, ms.
     #[arg(long, default_value_t = 30)]
     life_ms_min: u64,
     /// Longest time, ms.
     #[arg(long, default_value_t = 500)]
     life_ms_max: u64,
+    /// Further arguments of the server.
+    #[arg(last = true)]
+    server: Vec<String>,
 }
 
 #[tokio::main]
@@ -48,9 +55,13 @@ async fn main() -> ExitCode {
 #[allow(clippy::print_stdout, reason = "a program whose purpose is to print")]
 async fn run(arguments: Arguments) -> Result<()> {
     let folder = tempfile::tempdir()?;
+    let data = arguments.data.unwrap_or_else(|| folder.path().join("data"));
+    let power_cut = if arguments.power_cut { Some(PowerCut::inside(&data)?) } else { None };
     let options = crash::Options {
         binary: arguments.bin.map_or_else(server::binary, Ok)?,
-        data: arguments.data.unwrap_or_else(|| folder.path().join("data")),
+        data: power_cut.as_ref().map_or(data, |power_cut| power_cut.watched().join("data")),
+        arguments: arguments.server,
+        power_cut,
         rounds: arguments.rounds,
         seed: arguments.seed,
         store_only: arguments.store_only,

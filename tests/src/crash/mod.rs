@@ -1,7 +1,8 @@
 //! Kills a server again and again and compares what it promised with what it kept.
 //!
 //! A round: start on the same folder, verify everything acked so far, write from all sides, `kill -9` at a random
-//! time. All choices follow from the seed; what the server had done when it was hit does not.
+//! time; if power is cut as well, the folder then loses everything that was not flushed. All choices follow from the
+//! seed; what the server had done when it was hit does not.
 
 mod appender;
 mod keyed;
@@ -10,6 +11,7 @@ pub(crate) mod table;
 pub(crate) mod transaction;
 
 use crate::ledger::chance::Chance;
+use crate::power_cut::PowerCut;
 use crate::server::Server;
 use anyhow::{Context, Result, ensure};
 use appender::Appenders;
@@ -29,6 +31,10 @@ pub struct Options {
     pub binary: PathBuf,
     /// Its data; empty at first.
     pub data: PathBuf,
+    /// Further arguments of the server.
+    pub arguments: Vec<String>,
+    /// Cuts the power with each kill; the data must lie in the folder that it watches.
+    pub power_cut: Option<PowerCut>,
     /// How many kills.
     pub rounds: u32,
     /// Where all choices come from.
@@ -84,20 +90,33 @@ pub async fn run(options: &Options, mut each: impl FnMut(u32, Round)) -> Result<
     }
     // After the last kill everything is read from its first byte, and once more after a graceful stop.
     for stop in ["kill", "stop"] {
-        let server = Server::start(&options.binary, &options.data).await?;
+        let server = options.start().await?;
         world
             .verify(&server, true)
             .await
             .with_context(|| format!("after the last {stop}, seed {}", options.seed))?;
         let (status, _) = server.stop().await?;
         ensure!(status.success(), "stopped with {status}");
+        options.cut_power()?;
     }
     Ok(())
 }
 
+impl Options {
+    async fn start(&self) -> Result<Server> {
+        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        let environment = self.power_cut.as_ref().map(PowerCut::environment).unwrap_or_default();
+        Server::start_with(&self.binary, &self.data, &arguments, &environment).await
+    }
+
+    fn cut_power(&self) -> Result<()> {
+        self.power_cut.as_ref().map_or(Ok(()), PowerCut::strike).context("cutting the power")
+    }
+}
+
 impl World {
     async fn round(&mut self, first: bool, chance: &mut Chance) -> Result<Round> {
-        let server = Server::start(&self.options.binary, &self.options.data).await?;
+        let server = self.options.start().await?;
         let mut told = Round { ready_after: server.ready_after, ..Round::default() };
         if first {
             self.create(&server).await?;
@@ -158,6 +177,7 @@ impl World {
         }
         sleep(life).await;
         server.kill().await?;
+        self.options.cut_power()?;
         while let Some(worker) = workers.join_next().await {
             match worker.context("a worker panicked")?? {
                 Worker::Appender(writer) => self.appenders.writers.push(writer),
