@@ -6,6 +6,7 @@ mod standalone;
 
 use clap::Parser;
 use std::io::Write;
+use std::pin::Pin;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -22,7 +23,9 @@ fn main() -> ExitCode {
 fn run() -> anyhow::Result<()> {
     let cli = cli::Cli::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let done = runtime.block_on(cli.run());
+    // Boxed, since `block_on` would make a copy of everything behind it for each kind of runtime.
+    let command: Pin<Box<dyn Future<Output = _>>> = Box::pin(cli.run());
+    let done = runtime.block_on(command);
     // A task blocked on standard input would hold the process until the next line.
     runtime.shutdown_background();
     Ok(done?)

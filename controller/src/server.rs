@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use dhara_stdx::{Clock, Entropy, net};
 use dhara_wire::controller::controller_service_server::ControllerServiceServer;
+use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -77,7 +78,16 @@ impl Drop for ControllerHandle {
 /// [`StartError`] if a setting is wrong, a port is taken, or the tables cannot be prepared within half a minute.
 /// # Cancel safety
 /// Dropped early: nothing is left running.
-pub async fn start(
+pub fn start(
+    config: ControllerConfig,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+) -> BoxFuture<'static, Result<ControllerHandle, StartError>> {
+    // Boxed here, so that this crate alone compiles what is behind it, and not each that calls it once more.
+    Box::pin(start_all(config, clock, entropy))
+}
+
+async fn start_all(
     config: ControllerConfig,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,

@@ -7,6 +7,7 @@ use crate::index::SharedCache;
 use crate::operation::Operation;
 use crate::read::ColdCache;
 use crate::types::ContainerId;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -19,7 +20,15 @@ use tokio_util::sync::CancellationToken;
 /// [`StartError`]; containers opened before it are as after a success.
 /// # Cancel safety
 /// None: dropped early, some containers may be recovered and others not. It may be run again.
-pub async fn recover_lost_log(config: &StoreConfig, seams: Seams) -> Result<Vec<GivenUp>, StartError> {
+pub fn recover_lost_log(
+    config: &StoreConfig,
+    seams: Seams,
+) -> BoxFuture<'_, Result<Vec<GivenUp>, StartError>> {
+    // Boxed for the same reason as the start of a store.
+    Box::pin(recover_all(config, seams))
+}
+
+async fn recover_all(config: &StoreConfig, seams: Seams) -> Result<Vec<GivenUp>, StartError> {
     let storage = StorageRuntime::start().map_err(StartError::Runtime)?;
     let opened = open_when_free(config, &seams, true).await?;
     let given_up = Arc::new(Mutex::new(Vec::new()));

@@ -21,6 +21,7 @@ use dhara_stdx::chain;
 use dhara_stdx::clock::Clock;
 use dhara_stdx::disk::Disk;
 use dhara_stdx::entropy::Entropy;
+use futures_util::future::BoxFuture;
 use object_store::ObjectStore;
 use object_store::path::Path as ObjectPath;
 use opened::open_when_free;
@@ -202,7 +203,12 @@ impl SegmentStore {
     /// [`StartError`]; nothing runs then.
     /// # Cancel safety
     /// None: dropped early, threads may go on until the process ends.
-    pub async fn start(config: &StoreConfig, seams: Seams) -> Result<Self, StartError> {
+    pub fn start(config: &StoreConfig, seams: Seams) -> BoxFuture<'_, Result<Self, StartError>> {
+        // Boxed here, so that this crate alone compiles what is behind it, and not each that calls it once more.
+        Box::pin(Self::start_all(config, seams))
+    }
+
+    async fn start_all(config: &StoreConfig, seams: Seams) -> Result<Self, StartError> {
         let listener = dhara_stdx::net::listen(config.listen)
             .await
             .map_err(|source| StartError::Listen { address: config.listen, source })?;
