@@ -9,6 +9,9 @@ use std::io::Write;
 use std::pin::Pin;
 use std::process::ExitCode;
 
+/// Time slice of the threads that answer: short, so that they run soon after they are woken, whoever is busy beside them.
+const SLICE_US: u32 = 200;
+
 fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -22,7 +25,11 @@ fn main() -> ExitCode {
 
 fn run() -> anyhow::Result<()> {
     let cli = cli::Cli::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.enable_all().on_thread_start(|| {
+        dhara_stdx::sched::shape_thread(SLICE_US, 0);
+    });
+    let runtime = runtime.build()?;
     // Boxed, since `block_on` would make a copy of everything behind it for each kind of runtime.
     let command: Pin<Box<dyn Future<Output = _>>> = Box::pin(cli.run());
     let done = runtime.block_on(command);

@@ -30,6 +30,8 @@ const TABLE_READS_MAX: usize = 64;
 const COLD_READ_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Reads that one connection may have waiting at tails.
 const PARKED_READS_MAX: usize = 65_536;
+/// Bytes handed to one write: while the kernel copies megabytes for one connection, the others on this thread wait.
+const WRITE_BYTES_MAX: usize = 256 * 1024;
 /// Slices handed to one vectored write.
 const WRITE_SLICES_MAX: usize = 64;
 
@@ -182,11 +184,24 @@ async fn write_all(mut stream: impl AsyncWrite + Unpin, outbox: &Outbox) -> io::
     stream.shutdown().await
 }
 
+/// The beginning of `chunks` for one write, and how many bytes that is.
+fn slices(chunks: &[Bytes]) -> (Vec<IoSlice<'_>>, usize) {
+    let (mut slices, mut bytes) = (Vec::new(), 0);
+    for chunk in chunks.iter().take(WRITE_SLICES_MAX) {
+        let part = chunk.len().min(WRITE_BYTES_MAX - bytes);
+        slices.push(IoSlice::new(&chunk[..part]));
+        bytes += part;
+        if bytes == WRITE_BYTES_MAX {
+            break;
+        }
+    }
+    (slices, bytes)
+}
+
 async fn write_chunks(stream: &mut (impl AsyncWrite + Unpin), mut chunks: Vec<Bytes>) -> io::Result<()> {
     let mut first = 0;
     while first < chunks.len() {
-        let slices: Vec<IoSlice<'_>> =
-            chunks[first..].iter().take(WRITE_SLICES_MAX).map(|chunk| IoSlice::new(chunk)).collect();
+        let (slices, bytes) = slices(&chunks[first..]);
         let write = tokio::time::timeout(WRITE_TIMEOUT, stream.write_vectored(&slices));
         let mut written = write.await.map_err(|_elapsed| io::Error::from(io::ErrorKind::TimedOut))??;
         if written == 0 {
@@ -199,6 +214,9 @@ async fn write_chunks(stream: &mut (impl AsyncWrite + Unpin), mut chunks: Vec<By
             }
             written -= chunk.len();
             first += 1;
+        }
+        if bytes == WRITE_BYTES_MAX {
+            tokio::task::yield_now().await;
         }
     }
     Ok(())

@@ -45,8 +45,10 @@ impl Place {
     /// Brings up what the trouble is for.
     pub(super) async fn make(trouble: &Trouble) -> Result<Self> {
         if let Trouble::Full(folder) = trouble {
-            let store = folder.join("tier").display().to_string();
-            return Ok(Self { flags: vec!["--object-store".to_owned(), store], bucket: None });
+            let store = folder.join("tier");
+            std::fs::create_dir_all(&store)?;
+            let flags = vec!["--object-store".to_owned(), store.display().to_string()];
+            return Ok(Self { flags, bucket: None });
         }
         let bucket = S3Server::start().await?;
         let flags = [

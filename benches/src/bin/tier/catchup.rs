@@ -4,7 +4,7 @@
 //! rights that a benchmark does not have; so the limit is reading the same object files in the same run, just before.
 
 use crate::world::{Stream, World, figure, line, objects, share};
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use dhara_benches::fill::{Ledger, fill};
 use dhara_benches::folder::read_sequentially;
@@ -17,6 +17,7 @@ use dhara_client::{Client, ReadFrom, ReadUntil, SegmentRead, SegmentReader};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
@@ -123,7 +124,7 @@ impl Catchup {
         let live = Stream::create(server, "live", 1).await?;
         let mut probe = Probe::new(server, &live)?;
         let mut before = probe.measure(sleep(lasts)).await?.1;
-        let (read, mut meanwhile) = probe.measure(read_segments(stream, ledgers)).await?;
+        let (read, mut meanwhile) = probe.measure(read_apart(server, stream, ledgers)).await?;
         let rate = per_second(bytes(ledgers), read?);
         let mut after = probe.measure(sleep(lasts)).await?.1;
         figure("catch-up while the tail is read", &with_share(rate, limit))?;
@@ -192,6 +193,26 @@ async fn read_segments(stream: &Stream, ledgers: &[Ledger]) -> Result<Duration> 
         done??;
     }
     Ok(started.elapsed())
+}
+
+/// As [`read_segments`], by a thread of its own: whoever reads history is seldom the program that reads at the tail.
+async fn read_apart(server: &Server, stream: &Stream, ledgers: &[Ledger]) -> Result<Duration> {
+    let (controller, name, ledgers) = (server.controller.clone(), stream.name.clone(), ledgers.to_vec());
+    let (done, read) = oneshot::channel();
+    let apart = std::thread::Builder::new().name("catch-up".to_owned()).spawn(move || {
+        let read = || -> Result<Duration> {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                let stream = Stream::open(&controller, name, SEGMENTS).await?;
+                read_segments(&stream, &ledgers).await
+            })
+        };
+        // Whoever does not wait for it any more has failed already.
+        let _told = done.send(read());
+    })?;
+    let read = read.await?;
+    ensure!(apart.join().is_ok(), "the reader of history panicked");
+    read
 }
 
 async fn read_segment(client: Client, segment: dhara_client::SegmentName, ledger: Ledger) -> Result<()> {

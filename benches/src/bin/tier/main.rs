@@ -45,8 +45,18 @@ enum Measure {
     Writers(writers::Writers),
 }
 
-#[tokio::main]
-async fn main() -> Result<()> {
+/// Time slice of the threads that measure: short, so that they see an answer soon after it comes on a busy machine too.
+const SLICE_US: u32 = 200;
+
+fn main() -> Result<()> {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.enable_all().on_thread_start(|| {
+        dhara_stdx::sched::shape_thread(SLICE_US, 0);
+    });
+    runtime.build()?.block_on(run())
+}
+
+async fn run() -> Result<()> {
     let options = Options::parse();
     let run = format!("{:08x}", SystemEntropy::new()?.next_u64() >> 32);
     let data = options.data.join(run);

@@ -87,6 +87,12 @@ impl Stream {
         Ok(Self { client, name, count })
     }
 
+    /// A stream of `count` segments that is there.
+    pub(crate) async fn open(controller: &str, name: StreamName, count: u16) -> Result<Self> {
+        let client = Client::connect(controller, ClientConfig::default()).await?;
+        Ok(Self { client, name, count })
+    }
+
     /// The same stream after the server was started again.
     pub(crate) async fn reconnect(&mut self, server: &Server) -> Result<()> {
         self.client = Client::connect(&server.controller, ClientConfig::default()).await?;
