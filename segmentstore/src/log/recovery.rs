@@ -70,8 +70,20 @@ pub(super) fn recover(seams: &Seams, config: &LogConfig) -> Result<Recovered, Lo
         let found = open(seams, config, *number)?;
         recovered.files.push(found);
     }
+    check_last(recovered.files.last(), config)?;
     recovered.scan()?;
     Ok(recovered)
+}
+
+/// Refuses a last file that is shorter than any is made. It was cut off, frames and their proof alike; or it was shortened
+/// since another file followed it, and that one is gone.
+fn check_last(last: Option<&Found>, config: &LogConfig) -> Result<(), LogError> {
+    match last {
+        Some(last) if last.len < config.first_file_bytes => {
+            Err(LogError::rotten(&last.path, last.len, "it is cut off there, or the file after it is gone"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn open(seams: &Seams, config: &LogConfig, number: u64) -> Result<Found, LogError> {

@@ -7,6 +7,7 @@ use crate::log::format::record;
 use std::fmt::Write;
 use std::path::Path;
 
+use dhara_stdx::OpenMode;
 use proptest::prelude::*;
 
 use super::*;
@@ -56,6 +57,28 @@ fn check_reports_what_is_there_and_changes_nothing() {
     assert_eq!(disk.content(&file::log_path(Path::new("log"), 1)).unwrap(), before);
     disk.rot(&file::log_path(Path::new("log"), 1), 8192 + 70, 1).unwrap();
     assert!(matches!(check(&config(2), Arc::new(disk)), Err(LogError::Rotten { .. })));
+}
+
+#[test]
+fn last_file_that_is_cut_off_or_gone_is_found() {
+    let path = |number| file::log_path(Path::new("log"), number);
+    let refused = |disk: &SimDisk| match open_manual(disk, &config(2), 43) {
+        Err(LogError::Rotten { path, offset, .. }) => (path, offset),
+        other => panic!("{other:?}"),
+    };
+    let disk = small_log();
+    disk.open(&path(1), OpenMode::Write).unwrap().set_len(8192).unwrap();
+    assert_eq!(refused(&disk), (path(1), 8192), "in the middle of what was acknowledged");
+
+    let disk = small_log();
+    let log = open_manual(&disk, &config(2), 43).unwrap();
+    let (_reader, mut writer) = log.open(ContainerId(1)).unwrap();
+    writer.begin(ContainerEpoch(4)).unwrap();
+    writer.append(batch(1, 4, 4..=4, 20)).unwrap();
+    log.turn().unwrap();
+    let disk = disk.kill();
+    disk.remove(&path(2)).unwrap();
+    assert_eq!(refused(&disk).0, path(1), "it was shortened when the file after it was made");
 }
 
 proptest! {
