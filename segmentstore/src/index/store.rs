@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
+    CopyOptions, GetOptions, GetRange, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
     ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
     RenameOptions, UpdateVersion, UploadPart,
 };
@@ -74,6 +74,8 @@ enum Ended {
     Closing,
     #[error("conflict about an object that is not there")]
     Unfounded,
+    #[error("{path} has {size} bytes, and bytes from {start} on are needed: it is cut off")]
+    Cut { path: Path, size: u64, start: u64 },
 }
 
 impl Guard {
@@ -99,7 +101,7 @@ impl Guard {
         };
         let source: Box<dyn std::error::Error + Send + Sync> = match ended {
             Ended::Closing => Box::new(NonRetryable(Box::new(ended))),
-            Ended::TimedOut(_) | Ended::Unfounded => Box::new(ended),
+            ended => Box::new(ended),
         };
         Err(object_store::Error::Generic { store: STORE_NAME, source })
     }
@@ -147,6 +149,24 @@ impl GuardedStore {
             _ => conflict,
         }
     }
+
+    /// What a failed read of bytes from `start` on comes to. If the object ends before, asking again changes nothing, and
+    /// the engine would ask for ever.
+    async fn settle_read(
+        &self,
+        location: &Path,
+        start: u64,
+        failed: object_store::Error,
+    ) -> object_store::Error {
+        match self.guard.run(self.inner.head(location)).await {
+            Ok(ObjectMeta { size, .. }) if size <= start => {
+                let cut = Ended::Cut { path: location.clone(), size, start };
+                let source = Box::new(NonRetryable(Box::new(cut)));
+                object_store::Error::Generic { store: STORE_NAME, source }
+            }
+            _ => failed,
+        }
+    }
 }
 
 impl fmt::Display for GuardedStore {
@@ -183,7 +203,18 @@ impl ObjectStore for GuardedStore {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> object_store::Result<GetResult> {
-        let mut result = self.guard.run(self.inner.get_opts(location, options)).await?;
+        let start = match &options.range {
+            Some(GetRange::Bounded(range)) => Some(range.start),
+            Some(GetRange::Offset(start)) => Some(*start),
+            Some(GetRange::Suffix(_)) | None => None,
+        };
+        let read = self.guard.run(self.inner.get_opts(location, options)).await;
+        let mut result = match (read, start) {
+            (Err(failed @ object_store::Error::Generic { .. }), Some(start)) => {
+                return Err(self.settle_read(location, start, failed).await);
+            }
+            (read, _) => read?,
+        };
         // A local file is read without a wait that could be bounded.
         if let GetResultPayload::Stream(body) = result.payload {
             result.payload = GetResultPayload::Stream(self.guard.stream(body));
@@ -196,7 +227,13 @@ impl ObjectStore for GuardedStore {
         location: &Path,
         ranges: &[std::ops::Range<u64>],
     ) -> object_store::Result<Vec<Bytes>> {
-        self.guard.run(self.inner.get_ranges(location, ranges)).await
+        let read = self.guard.run(self.inner.get_ranges(location, ranges)).await;
+        match (read, ranges.iter().map(|range| range.start).max()) {
+            (Err(failed @ object_store::Error::Generic { .. }), Some(start)) => {
+                Err(self.settle_read(location, start, failed).await)
+            }
+            (read, _) => read,
+        }
     }
 
     fn delete_stream(

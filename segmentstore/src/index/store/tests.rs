@@ -208,3 +208,21 @@ async fn conflict_about_an_object_that_is_not_there_may_be_retried() {
     let founded = store.put_opts(&path, "x".into(), create()).await.unwrap_err();
     assert!(matches!(founded, object_store::Error::AlreadyExists { .. }));
 }
+
+#[tokio::test]
+async fn read_behind_the_end_of_an_object_is_not_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let local: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new_with_prefix(folder.path()).unwrap());
+    let guard = Guard { call_timeout: TIMEOUT, closing: CancellationToken::new() };
+    let store = GuardedStore::new(local, guard);
+    let path = Path::from("a");
+    store.put(&path, "cut".into()).await.unwrap();
+    let one = store.get_range(&path, 3..4).await.unwrap_err();
+    let many = store.get_ranges(&path, &[0..1, 10..20]).await.unwrap_err();
+    let options = GetOptions { range: Some(GetRange::Offset(4)), ..GetOptions::default() };
+    let rest = store.get_opts(&path, options).await.unwrap_err();
+    for error in [one, many, rest] {
+        assert!(!slatedb_common::retry::should_retry(&error), "{error}");
+        assert!(error.to_string().contains("a has 3 bytes"), "{error}");
+    }
+}
