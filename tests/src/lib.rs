@@ -11,3 +11,4 @@ pub mod replay;
 pub mod s3;
 pub mod server;
 pub mod session;
+pub mod truth;
