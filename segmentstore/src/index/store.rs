@@ -150,7 +150,7 @@ impl GuardedStore {
         }
     }
 
-    /// What a failed read of bytes from `start` on comes to. If the object ends before, asking again changes nothing, and
+    /// What a read of bytes from `start` on comes to that the store itself failed. If the object ends before, asking again changes nothing, and
     /// the engine would ask for ever.
     async fn settle_read(
         &self,
@@ -210,7 +210,9 @@ impl ObjectStore for GuardedStore {
         };
         let read = self.guard.run(self.inner.get_opts(location, options)).await;
         let mut result = match (read, start) {
-            (Err(failed @ object_store::Error::Generic { .. }), Some(start)) => {
+            (Err(failed @ object_store::Error::Generic { store, .. }), Some(start))
+                if store != STORE_NAME =>
+            {
                 return Err(self.settle_read(location, start, failed).await);
             }
             (read, _) => read?,
@@ -229,7 +231,9 @@ impl ObjectStore for GuardedStore {
     ) -> object_store::Result<Vec<Bytes>> {
         let read = self.guard.run(self.inner.get_ranges(location, ranges)).await;
         match (read, ranges.iter().map(|range| range.start).max()) {
-            (Err(failed @ object_store::Error::Generic { .. }), Some(start)) => {
+            (Err(failed @ object_store::Error::Generic { store, .. }), Some(start))
+                if store != STORE_NAME =>
+            {
                 Err(self.settle_read(location, start, failed).await)
             }
             (read, _) => read,

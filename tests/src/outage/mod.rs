@@ -80,6 +80,7 @@ pub async fn run(options: &Options) -> Result<Summary> {
         anyhow::Ok(())
     };
     tokio::select! {
+        biased;
         phases = phases => phases?,
         why = load.broken() => return Err(why),
     }
@@ -140,6 +141,7 @@ impl Load {
     /// Waits for somebody to end before being told to, which only a fault explains.
     async fn broken(&mut self) -> anyhow::Error {
         let ended = tokio::select! {
+            biased;
             Some(ended) = self.writers.join_next() => ended.map(|done| done.map(drop)),
             Some(ended) = self.readers.join_next() => ended,
             ended = self.mixed.broken() => ended,
