@@ -186,6 +186,12 @@ struct RealLock {
 
 impl DiskLock for RealLock {}
 
+/// Whether a folder cannot be flushed at all, in contrast to a flush that failed.
+fn is_refusal(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
+    matches!(kind, InvalidInput | PermissionDenied | ReadOnlyFilesystem | Unsupported)
+}
+
 #[allow(clippy::disallowed_methods, reason = "the one place that opens and renames files")]
 impl Disk for RealDisk {
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
@@ -199,8 +205,9 @@ impl Disk for RealDisk {
             }
         }
         match self.sync_dir(above) {
-            // This is for a process that made it and ended here. Where we may not even read, it was somebody else.
-            Err(error) if there && error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            // This is for a process that made it and ended here. Where we may not even read, or nothing can be flushed,
+            // it was somebody else.
+            Err(error) if there && is_refusal(error.kind()) => Ok(()),
             synced => synced,
         }
     }

@@ -1,6 +1,7 @@
 //! A `dhara standalone` process under test.
 
 use anyhow::{Context, Result, bail, ensure};
+use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, SystemTime};
@@ -35,6 +36,15 @@ pub struct Server {
 /// # Errors
 /// If it cannot be built.
 pub fn binary() -> Result<PathBuf> {
+    static FOUND: Mutex<Option<PathBuf>> = Mutex::new(None);
+    let mut found = FOUND.lock();
+    if found.is_none() {
+        *found = Some(find_or_build()?);
+    }
+    found.clone().context("found just now")
+}
+
+fn find_or_build() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("DHARA_BIN") {
         return Ok(PathBuf::from(path));
     }

@@ -247,6 +247,9 @@ impl Truth {
             None => return Ok(Reading::Error("closed".to_owned())),
             Some(other) => return Ok(Reading::Wrong(other.name().to_owned())),
         };
+        if read.entries.len() != self.table.len() {
+            return Ok(Reading::Wrong(format!("{} entries, due {}", read.entries.len(), self.table.len())));
+        }
         for ((number, value), entry) in self.table.iter().zip(read.entries) {
             if entry.key.version < 0 || entry.value != format!("value {value}") {
                 return Ok(Reading::Wrong(format!("key {number} is {entry:?}, due {value}")));

@@ -18,7 +18,7 @@ use dhara_wire::command::{Command, FlushToStorage};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
@@ -93,14 +93,8 @@ impl Original {
     }
 }
 
-/// The server, looked for and built once.
-fn binary() -> &'static Path {
-    static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| server::binary().unwrap())
-}
-
 async fn start(data: &Path, more: &[&str]) -> anyhow::Result<Server> {
-    start_as(binary(), data, more).await
+    start_as(&server::binary().unwrap(), data, more).await
 }
 
 async fn start_as(binary: &Path, data: &Path, more: &[&str]) -> anyhow::Result<Server> {
@@ -144,7 +138,7 @@ fn used(bytes: &[u8]) -> usize {
 async fn tool(data: &Path, words: &[&str]) -> (bool, String) {
     let mut arguments: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     arguments.extend(["--data".to_owned(), data.display().to_string()]);
-    let ended = server::run_to_end(binary(), &arguments, TOOL_WITHIN).await.unwrap();
+    let ended = server::run_to_end(&server::binary().unwrap(), &arguments, TOOL_WITHIN).await.unwrap();
     assert!(!ended.printed.contains("panicked"), "{words:?}: {}", ended.printed);
     (ended.status.success(), ended.printed)
 }
@@ -245,7 +239,8 @@ fn harm(path: &Path, harm: Harm) {
 /// Starts on `data` and compares. What the server says goes to a file beside it.
 async fn outcome(data: &Path, truth: &Truth) -> Outcome {
     let (script, said) = (data.with_extension("sh"), data.with_extension("said"));
-    let text = format!("#!/bin/sh\nexec '{}' \"$@\" 2>'{}'\n", binary().display(), said.display());
+    let text =
+        format!("#!/bin/sh\nexec '{}' \"$@\" 2>'{}'\n", server::binary().unwrap().display(), said.display());
     fs::write(&script, text).unwrap();
     fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let outcome = match start_as(&script, data, &[]).await {
@@ -332,7 +327,7 @@ const MATRIX: &[(Kind, Harm, Due)] = &[
     (Kind::Rows, Harm::Half, Due::Refused(".sst has")),
     (Kind::Rows, Harm::Empty, Due::Refused(".sst has 0 bytes")),
     (Kind::Rows, Harm::Deleted, Due::Refused(".sst not found")),
-    (Kind::Index, Harm::Deleted, Due::Refused("writer of container 0 was replaced by a later one")),
+    (Kind::Index, Harm::Deleted, Due::Refused("index of container 0 is older than its log")),
     (Kind::Object, Harm::Flip(Place::Start), Due::Equal),
     (Kind::Object, Harm::Flip(Place::Middle), Due::Errors),
     (Kind::Object, Harm::Flip(Place::BeforeLast), Due::Errors),
@@ -633,7 +628,7 @@ async fn lose_log(data: &Path) {
 /// Starts a server and kills it as soon as it has made a log file.
 async fn kill_amid_start(data: &Path) {
     let before = fs::read_dir(data.join("log")).unwrap().count();
-    let mut server = tokio::process::Command::new(binary())
+    let mut server = tokio::process::Command::new(server::binary().unwrap())
         .args(server::arguments(data))
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())

@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, outside of the test functions themselves")]
 
 use bytes::Bytes;
+use dhara_tests::outage::{self, Trouble};
 use dhara_tests::s3::{BUCKET, Outage, S3Server};
 use dhara_tests::server::{self, Server};
 use dhara_tests::session::{Session, Shape, append};
 use dhara_wire::codec::Uuid;
 use dhara_wire::command::{Command, FlushToStorage};
 use std::path::Path;
+use std::time::Duration;
 
 const SEGMENT: &str = "bucket/stream/0.#epoch.0";
 const WRITER: Uuid = Uuid(7);
@@ -84,4 +86,34 @@ async fn server_waits_for_its_object_store_and_outlives_its_outages() {
     assert_eq!(session.read_range(SEGMENT, 0, length).await.unwrap(), all);
     assert_eq!(session.setup(SEGMENT, WRITER).await.unwrap(), Some(200));
     server.kill().await.unwrap();
+}
+
+/// A short run of the outage harness.
+async fn outlives(trouble: Trouble) {
+    let folder = tempfile::tempdir().unwrap();
+    let options = outage::Options {
+        binary: server::binary().unwrap(),
+        data: folder.path().join("data"),
+        trouble,
+        small: None,
+        calm: Duration::from_secs(1),
+        troubled: Duration::from_secs(3),
+        writers: 3,
+        bytes_per_second: 1 << 20,
+        // History and tables are looked up in the store, which must answer at times.
+        historians: u64::from(trouble == Trouble::Faults),
+        mixed: trouble == Trouble::Faults,
+        flags: ["--tier-after", "1", "--log-budget", "256MiB"].map(str::to_owned).to_vec(),
+        seed: 1,
+    };
+    let summary = outage::run(&options).await.unwrap();
+    for (phase, measured) in &summary.phases {
+        assert!(!measured.acks.is_empty() && !measured.tails.is_empty(), "{trouble:?}, {phase:?}: no load");
+    }
+    assert_eq!(summary.transactions > 0, options.mixed, "{trouble:?}: transactions");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loaded_server_outlives_a_store_that_is_gone_and_one_that_lies() {
+    tokio::join!(outlives(Trouble::Gone), outlives(Trouble::Faults));
 }

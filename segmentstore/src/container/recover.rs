@@ -145,6 +145,14 @@ pub enum OpenError {
         /// The last one that the log ever held; 0 for none.
         last: SequenceNumber,
     },
+    /// The log was written in a later epoch than the index has come to: the index was lost, or an earlier one put back.
+    #[error("index of container {container} is older than its log: it has come to epoch {epoch} only")]
+    IndexBehind {
+        /// The container.
+        container: ContainerId,
+        /// The epoch that the index gave to this opening.
+        epoch: ContainerEpoch,
+    },
     /// A row of an extent or an object is malformed.
     #[error("row {key:02x?} of container {container} is malformed")]
     Tier {
@@ -187,7 +195,10 @@ pub async fn open(
     recovery.state.settle(recovery.last.next());
     let given_up = std::mem::take(&mut recovery.given_up);
     let unflushed_bytes = usize::try_from(recovery.unflushed_bytes).unwrap_or(usize::MAX);
-    writer.begin(epoch).map_err(log_error)?;
+    writer.begin(epoch).map_err(|source| match source {
+        LogError::Fenced { container } => OpenError::IndexBehind { container, epoch },
+        source => log_error(source),
+    })?;
     let (sender, inbox) = mpsc::channel(INBOX_OPERATIONS_MAX);
     let (event_sender, events) = mpsc::channel(EVENTS_MAX);
     let pins = Pins::default();

@@ -1,7 +1,7 @@
 //! Puts a server under load and takes its long-term storage away for a while.
 
-use anyhow::{Context, Result};
-use clap::{Parser, ValueEnum};
+use anyhow::Result;
+use clap::Parser;
 use dhara_tests::outage::{self, Trouble};
 use dhara_tests::server;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use std::time::Duration;
 struct Arguments {
     /// What is wrong with long-term storage.
     #[arg(long, value_enum, default_value = "errors")]
-    trouble: Kind,
+    trouble: Trouble,
     /// For `full`: an empty folder on a small file system of its own, which will be filled.
     #[arg(long, required_if_eq("trouble", "full"))]
     folder: Option<PathBuf>,
@@ -49,18 +49,6 @@ struct Arguments {
     flags: Vec<String>,
 }
 
-/// See [`Trouble`].
-#[derive(Clone, Copy, ValueEnum)]
-enum Kind {
-    None,
-    Errors,
-    Silence,
-    Gone,
-    Slow,
-    Faults,
-    Full,
-}
-
 #[tokio::main]
 #[allow(clippy::print_stdout, reason = "a program whose purpose is to print")]
 async fn main() -> ExitCode {
@@ -78,19 +66,11 @@ async fn main() -> ExitCode {
 
 async fn run(arguments: Arguments) -> Result<outage::Summary> {
     let folder = tempfile::tempdir()?;
-    let trouble = match arguments.trouble {
-        Kind::None => Trouble::None,
-        Kind::Errors => Trouble::Errors,
-        Kind::Silence => Trouble::Silence,
-        Kind::Gone => Trouble::Gone,
-        Kind::Slow => Trouble::Slow,
-        Kind::Faults => Trouble::Faults,
-        Kind::Full => Trouble::Full(arguments.folder.context("no --folder to fill")?),
-    };
     let options = outage::Options {
         binary: arguments.bin.map_or_else(server::binary, Ok)?,
         data: arguments.data.unwrap_or_else(|| folder.path().join("data")),
-        trouble,
+        trouble: arguments.trouble,
+        small: arguments.folder,
         calm: Duration::from_secs(arguments.calm),
         troubled: Duration::from_secs(arguments.troubled),
         writers: arguments.writers,

@@ -202,6 +202,21 @@ mod tests {
     }
 
     #[test]
+    fn whole_events_come_out_of_any_two_halves() {
+        let data = segment(&[(1, 1), (1, 2), (1, 3)]);
+        let all = entries(data.clone()).unwrap();
+        for cut in 0..=data.len() {
+            let mut rest = BytesMut::from(&data[..cut]);
+            let mut found = whole_events(&mut rest).unwrap();
+            rest.extend_from_slice(&data[cut..]);
+            found.extend(whole_events(&mut rest).unwrap());
+            assert!(rest.is_empty(), "cut at {cut}");
+            assert_eq!(found, all, "cut at {cut}");
+        }
+        assert!(whole_events(&mut BytesMut::from(&[1_u8; 8][..])).is_err());
+    }
+
+    #[test]
     fn torn_runs_are_found() {
         let of_two = |_: u64| Some(2);
         let read = |events: &[(u64, i64)]| runs(&entries(segment(events)).unwrap(), of_two);

@@ -39,6 +39,7 @@ pub(super) async fn run(segment: String, store: String, progress: Progress, told
             other => bail!("following {segment} at {at}: {other:?}"),
         }
         let entries = whole_events(&mut rest)?;
+        progress.check(&entries)?;
         ledger.take(&entries).with_context(|| format!("following {segment} before {at}"))?;
         if let Some(entry) = entries.last() {
             progress.seen(entry.number).into_iter().for_each(|delay| told.followed(delay));

@@ -41,6 +41,7 @@ pub(super) async fn run(
         told.read_back(asked.elapsed());
         let entries = whole_events(&mut data).with_context(|| format!("{segment} from {from} to {end}"))?;
         ensure!(data.is_empty(), "{segment}: half an event before {end}");
+        progress.check(&entries)?;
         for (number, Entry { number: found, .. }) in (first..).zip(entries) {
             ensure!(number == found, "{segment} from {from}: event {found} in the place of {number}");
         }

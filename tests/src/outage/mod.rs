@@ -18,7 +18,7 @@ use crate::server::Server;
 use crate::session::Session;
 use anyhow::{Context, Result, anyhow, ensure};
 use mixed::Mixed;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::watch as channel;
 use tokio::task::{JoinHandle, JoinSet};
@@ -39,6 +39,8 @@ pub struct Options {
     pub data: PathBuf,
     /// What is wrong with long-term storage in the middle.
     pub trouble: Trouble,
+    /// For [`Trouble::Full`]: an empty folder on that file system.
+    pub small: Option<PathBuf>,
     /// How long all is well first, and again after the trouble.
     pub calm: Duration,
     /// How long the trouble lasts.
@@ -57,6 +59,12 @@ pub struct Options {
     pub seed: u64,
 }
 
+impl Options {
+    fn small_folder(&self) -> Result<&Path> {
+        self.small.as_deref().context("no folder on a small file system was given")
+    }
+}
+
 /// How long the server may take to catch up by itself once nothing is written any more.
 const CATCH_UP_MAX: Duration = Duration::from_mins(5);
 /// How often what is far behind is looked at.
@@ -67,7 +75,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// # Errors
 /// At the first broken promise, and if the server has not caught up in five minutes.
 pub async fn run(options: &Options) -> Result<Summary> {
-    let mut place = Place::make(&options.trouble).await?;
+    let mut place = Place::make(options).await?;
     let server = start(options, &place).await?;
     let told = Told::default();
     let mut load = Load::start(options, &server, &told).await?;
@@ -122,7 +130,7 @@ impl Load {
         let store = || server.store.clone();
         for (writer, segment) in (1..).zip(&segments) {
             let plan = write::Plan::new(writer, segment, options);
-            let progress = Progress::new();
+            let progress = Progress::of(writer);
             all.push((segment.clone(), progress.clone()));
             readers.spawn(follow::run(segment.clone(), store(), progress.clone(), told.clone()));
             writers.spawn(write::run(plan, store(), stopped.clone(), progress, told.clone()));

@@ -1,6 +1,8 @@
 //! What was measured, by phase.
 
+use crate::ledger::Entry;
 use crate::ledger::chance::Chance;
+use anyhow::{Result, ensure};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fmt;
@@ -105,6 +107,7 @@ impl Told {
 /// How far a writer and its reader are; clones are the same.
 #[derive(Clone, Debug)]
 pub(super) struct Progress {
+    writer: u64,
     under_way: Arc<Mutex<VecDeque<(i64, Instant)>>>,
     /// Where each acknowledged append begins, and the number of its first event.
     acked: Arc<Mutex<Vec<(i64, i64)>>>,
@@ -113,8 +116,18 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Of a writer that has not begun.
-    pub(super) fn new() -> Self {
-        Self { under_way: Arc::default(), acked: Arc::default(), end: channel::Sender::new(None) }
+    pub(super) fn of(writer: u64) -> Self {
+        Self { writer, under_way: Arc::default(), acked: Arc::default(), end: channel::Sender::new(None) }
+    }
+
+    /// Checks that events are of this writer, who has the segment for itself.
+    ///
+    /// # Errors
+    /// At the first one that is not.
+    pub(super) fn check(&self, entries: &[Entry]) -> Result<()> {
+        let stranger = entries.iter().find(|entry| entry.writer != self.writer);
+        ensure!(stranger.is_none(), "an event of another writer than {}: {stranger:?}", self.writer);
+        Ok(())
     }
 
     /// An append up to event `last` is being sent.

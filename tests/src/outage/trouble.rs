@@ -6,12 +6,12 @@ use crate::s3::{BUCKET, Calls, Fault, Outage, S3Server, What};
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// What is wrong with long-term storage in the middle.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Trouble {
     /// Nothing.
     None,
@@ -25,8 +25,8 @@ pub enum Trouble {
     Slow,
     /// A bucket whose calls go wrong at random: 409, 500 and 503, bodies cut short, and things done whose answer is lost.
     Faults,
-    /// This folder, on a small file system of its own that somebody else fills to its last byte.
-    Full(PathBuf),
+    /// A folder on a small file system of its own, which somebody else fills to its last byte.
+    Full,
 }
 
 /// Long-term storage.
@@ -43,9 +43,9 @@ const BALLAST_BYTES: usize = 64 << 10;
 
 impl Place {
     /// Brings up what the trouble is for.
-    pub(super) async fn make(trouble: &Trouble) -> Result<Self> {
-        if let Trouble::Full(folder) = trouble {
-            let store = folder.join("tier");
+    pub(super) async fn make(options: &Options) -> Result<Self> {
+        if options.trouble == Trouble::Full {
+            let store = options.small_folder()?.join("tier");
             std::fs::create_dir_all(&store)?;
             let flags = vec!["--object-store".to_owned(), store.display().to_string()];
             return Ok(Self { flags, bucket: None });
@@ -64,8 +64,8 @@ impl Place {
 
     /// Makes trouble for as long as the options say, and ends it.
     pub(super) async fn trouble(&mut self, options: &Options) -> Result<()> {
-        if let Trouble::Full(folder) = &options.trouble {
-            return fill(folder, options.troubled).await;
+        if options.trouble == Trouble::Full {
+            return fill(options.small_folder()?, options.troubled).await;
         }
         let bucket = self.bucket.as_mut().context("all other troubles are a bucket's")?;
         match options.trouble {
@@ -73,14 +73,14 @@ impl Place {
             Trouble::Silence => bucket.knobs().outage = Outage::Silence,
             Trouble::Slow => bucket.knobs().latency = Duration::from_secs(1),
             Trouble::Gone => bucket.kill().await,
-            Trouble::None | Trouble::Faults | Trouble::Full(_) => {}
+            Trouble::None | Trouble::Faults | Trouble::Full => {}
         }
-        if matches!(options.trouble, Trouble::Faults) {
+        if options.trouble == Trouble::Faults {
             faults(bucket, options).await;
         } else {
             sleep(options.troubled).await;
         }
-        if matches!(options.trouble, Trouble::Gone) {
+        if options.trouble == Trouble::Gone {
             bucket.restart().await?;
         }
         *bucket.knobs() = crate::s3::Knobs::default();
