@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::append::Writers;
-use super::outbox::Outbox;
+use super::outbox::{Outbox, Taken};
 use crate::container::ContainerHandle;
 use crate::operation::{ConnectionId, Operation};
 use bytes::{Buf, Bytes};
@@ -15,8 +15,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::debug;
 
 /// The first frame must have come by then.
@@ -72,7 +74,8 @@ impl Connection {
             table_reads: Arc::new(Semaphore::new(TABLE_READS_MAX)),
             cold_reads: ByteBudget::new(COLD_READ_BYTES_MAX),
         };
-        let writing = write_all(write_half, &outbox);
+        let storage = connection.shared.storage.clone();
+        let writing = write_all(write_half, &outbox, &storage);
         let reading = async {
             tokio::select! { biased;
                 // Final; reading cannot starve behind it.
@@ -176,10 +179,19 @@ impl Connection {
     }
 }
 
-/// Writes whatever the outbox holds until it is closed and empty.
-async fn write_all(mut stream: impl AsyncWrite + Unpin, outbox: &Outbox) -> io::Result<()> {
-    while let Some(chunks) = outbox.take().await {
-        write_chunks(&mut stream, chunks).await?;
+/// Writes whatever the outbox holds until it is closed and empty. What was read from long-term storage is written by the
+/// threads of `storage`: to copy it into a socket takes as long as to read it, and acknowledgements would wait meanwhile.
+async fn write_all<S>(mut stream: S, outbox: &Outbox, storage: &Handle) -> io::Result<()>
+where
+    S: AsyncWrite + Unpin + Send + 'static,
+{
+    while let Some(Taken { chunks, cold }) = outbox.take().await {
+        if cold {
+            let write = async move { write_chunks(&mut stream, chunks).await.map(|()| stream) };
+            stream = AbortOnDropHandle::new(storage.spawn(write)).await.map_err(io::Error::other)??;
+        } else {
+            write_chunks(&mut stream, chunks).await?;
+        }
     }
     stream.shutdown().await
 }

@@ -24,6 +24,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -80,6 +81,8 @@ impl Containers {
 pub struct ServerConfig {
     /// Connections at one time; more are closed at once.
     pub connections_max: usize,
+    /// Where what was read from long-term storage is written to its readers.
+    pub storage: Handle,
 }
 
 /// What all connections share.
@@ -87,6 +90,7 @@ pub(crate) struct Shared {
     containers: Containers,
     frames: ByteBudget,
     entropy: Arc<dyn Entropy>,
+    storage: Handle,
     stop: CancellationToken,
 }
 
@@ -115,6 +119,7 @@ impl Server {
             containers,
             frames: ByteBudget::new(FRAME_BUDGET_BYTES),
             entropy,
+            storage: config.storage.clone(),
             stop: stop.clone(),
         });
         let places = Arc::new(Semaphore::new(config.connections_max));

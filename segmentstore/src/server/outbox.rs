@@ -1,7 +1,7 @@
 //! Replies on their way to one connection.
 //!
-//! Anyone may push; the connection's writer takes everything at once, so that the replies of one turn leave in one
-//! vectored write. What waits here is bounded by whoever asks: the reading side stops while it is too much.
+//! Anyone may push; the connection's writer takes everything at once, so that the replies of one turn leave together.
+//! What waits here is bounded by whoever asks: the reading side stops while it is too much.
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
@@ -25,8 +25,18 @@ struct Waiting {
     /// Small replies that follow the chunks.
     small: BytesMut,
     bytes: usize,
+    /// Some of it was read from long-term storage.
+    cold: bool,
     /// Nothing is pushed any more; what waits still leaves.
     closing: bool,
+}
+
+/// Replies that leave together.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Taken {
+    pub(super) chunks: Vec<Bytes>,
+    /// Some of it was read from long-term storage.
+    pub(super) cold: bool,
 }
 
 impl Outbox {
@@ -44,8 +54,14 @@ impl Outbox {
         self.filled.notify_one();
     }
 
-    /// Adds a reply whose middle is handed over without a copy.
-    pub(super) fn push_chunks(&self, head: impl FnOnce(&mut BytesMut), chunks: Vec<Bytes>, tail: &[u8]) {
+    /// Adds a reply whose middle is handed over without a copy; `cold` if that was read from long-term storage.
+    pub(super) fn push_chunks(
+        &self,
+        head: impl FnOnce(&mut BytesMut),
+        chunks: Vec<Bytes>,
+        tail: &[u8],
+        cold: bool,
+    ) {
         {
             let mut waiting = self.waiting.lock();
             if waiting.closing {
@@ -59,6 +75,7 @@ impl Outbox {
             waiting.chunks.push(small);
             waiting.chunks.extend(chunks);
             waiting.small.extend_from_slice(tail);
+            waiting.cold |= cold;
         }
         self.filled.notify_one();
     }
@@ -91,7 +108,7 @@ impl Outbox {
     ///
     /// # Cancel safety
     /// Nothing is lost.
-    pub(super) async fn take(&self) -> Option<Vec<Bytes>> {
+    pub(super) async fn take(&self) -> Option<Taken> {
         loop {
             {
                 let mut waiting = self.waiting.lock();
@@ -101,9 +118,10 @@ impl Outbox {
                     if !waiting.small.is_empty() {
                         chunks.push(waiting.small.split().freeze());
                     }
+                    let cold = std::mem::take(&mut waiting.cold);
                     drop(waiting);
                     self.taken.notify_waiters();
-                    return Some(chunks);
+                    return Some(Taken { chunks, cold });
                 }
                 if waiting.closing {
                     return None;
@@ -140,7 +158,7 @@ mod tests {
     /// What leaves now; pending while nothing waits, ready with `None` once the outbox has ended.
     fn taken(outbox: &Outbox) -> Poll<Option<Vec<u8>>> {
         match outbox.take().now_or_never() {
-            Some(chunks) => Poll::Ready(chunks.map(|chunks| chunks.concat())),
+            Some(taken) => Poll::Ready(taken.map(|taken| taken.chunks.concat())),
             None => Poll::Pending,
         }
     }
@@ -150,7 +168,12 @@ mod tests {
         let outbox = Outbox::default();
         assert_eq!(taken(&outbox), Poll::Pending, "nothing waits");
         outbox.push(|out| out.put_slice(b"one "));
-        outbox.push_chunks(|out| out.put_slice(b"head "), vec![Bytes::from_static(b"data ")], b"tail ");
+        outbox.push_chunks(
+            |out| out.put_slice(b"head "),
+            vec![Bytes::from_static(b"data ")],
+            b"tail ",
+            false,
+        );
         outbox.push(|out| out.put_slice(b"last"));
         assert_eq!(taken(&outbox), Poll::Ready(Some(b"one head data tail last".to_vec())));
         assert_eq!(taken(&outbox), Poll::Pending, "each leaves once");
@@ -160,9 +183,20 @@ mod tests {
     fn chunks_are_handed_over_without_a_copy() {
         let outbox = Outbox::default();
         let data = Bytes::from(vec![7; 1000]);
-        outbox.push_chunks(|out| out.put_slice(b"head"), vec![data.clone()], b"");
-        let chunks = outbox.take().now_or_never().flatten().unwrap();
+        outbox.push_chunks(|out| out.put_slice(b"head"), vec![data.clone()], b"", false);
+        let chunks = outbox.take().now_or_never().flatten().unwrap().chunks;
         assert!(chunks.iter().any(|chunk| chunk.as_ptr() == data.as_ptr()));
+    }
+
+    #[test]
+    fn cold_reply_marks_what_leaves_with_it_and_no_more() {
+        let outbox = Outbox::default();
+        let cold = || outbox.take().now_or_never().flatten().unwrap().cold;
+        outbox.push_chunks(|_| {}, vec![Bytes::from_static(b"cold")], b"", true);
+        outbox.push(|out| out.put_slice(b"ack"));
+        assert!(cold());
+        outbox.push_chunks(|_| {}, vec![Bytes::from_static(b"hot")], b"", false);
+        assert!(!cold());
     }
 
     #[test]
@@ -171,7 +205,7 @@ mod tests {
         outbox.push(|out| out.put_slice(b"before"));
         outbox.close();
         outbox.push(|out| out.put_slice(b"behind"));
-        outbox.push_chunks(|out| out.put_slice(b"behind"), vec![], b"it");
+        outbox.push_chunks(|out| out.put_slice(b"behind"), vec![], b"it", false);
         assert_eq!(taken(&outbox), Poll::Ready(Some(b"before".to_vec())));
         assert_eq!(taken(&outbox), Poll::Ready(None));
         assert_eq!(outbox.closed().now_or_never(), Some(()));
@@ -182,7 +216,7 @@ mod tests {
         let outbox = Outbox::default();
         outbox.push(|out| out.put_bytes(0, WAITING_BYTES_MAX - 1));
         assert_eq!(outbox.room().now_or_never(), Some(()));
-        outbox.push_chunks(|_| {}, vec![Bytes::from_static(b"1")], b"");
+        outbox.push_chunks(|_| {}, vec![Bytes::from_static(b"1")], b"", false);
         let mut room = std::pin::pin!(outbox.room());
         assert_eq!(room.as_mut().now_or_never(), None);
         assert!(outbox.take().now_or_never().flatten().is_some());
@@ -193,7 +227,7 @@ mod tests {
     async fn writer_that_waits_is_woken_by_a_reply_and_by_the_end() {
         let outbox = std::sync::Arc::new(Outbox::default());
         let (first, second) = (std::sync::Arc::clone(&outbox), std::sync::Arc::clone(&outbox));
-        let waiting = tokio::spawn(async move { first.take().await.map(|chunks| chunks.concat()) });
+        let waiting = tokio::spawn(async move { first.take().await.map(|taken| taken.chunks.concat()) });
         tokio::task::yield_now().await;
         outbox.push(|out| out.put_slice(b"reply"));
         assert_eq!(waiting.await.unwrap(), Some(b"reply".to_vec()));

@@ -25,6 +25,8 @@ struct Asked {
     start: u64,
     /// Most bytes of the reply.
     wanted: usize,
+    /// Whether it has to go to long-term storage.
+    cold: bool,
 }
 
 impl Connection {
@@ -64,7 +66,7 @@ impl Connection {
             return Ok(());
         }
         let wanted = usize::try_from(suggested_length).unwrap_or(0).clamp(READ_BYTES_MIN, READ_BYTES_MAX);
-        let asked = Asked { segment, offset, request_id, start, wanted };
+        let mut asked = Asked { segment, offset, request_id, start, wanted, cold: false };
         match view.try_read(container.log(), start, wanted) {
             Ok(Look::Reply(reply)) => {
                 answer(&self.outbox, asked, reply, false);
@@ -75,6 +77,7 @@ impl Connection {
                 Ok(())
             }
             Ok(Look::Cold(_)) => {
+                asked.cold = true;
                 self.spawn_cold_read(container, view, asked);
                 Ok(())
             }
@@ -194,7 +197,7 @@ fn conclude(outbox: &Outbox, asked: Asked, read: Result<ReadReply, ReadError>, w
 
 /// Sends the reply of a read; `waited` tells whether it was parked.
 fn answer(outbox: &Outbox, asked: Asked, reply: ReadReply, waited: bool) {
-    let Asked { segment, offset, request_id, .. } = asked;
+    let Asked { segment, offset, request_id, cold, .. } = asked;
     let server_stack_trace = String::new();
     let empty = |at_tail, end_of_segment| {
         let data = Blob(Bytes::new());
@@ -213,7 +216,7 @@ fn answer(outbox: &Outbox, asked: Asked, reply: ReadReply, waited: bool) {
                 end_of_segment.put(out);
                 out.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
             };
-            outbox.push_chunks(head, chunks, &request_id.to_be_bytes());
+            outbox.push_chunks(head, chunks, &request_id.to_be_bytes(), cold);
         }
         ReadReply::EndOfSegment if waited => outbox.push(|out| {
             SegmentIsSealed { request_id, segment, server_stack_trace, offset }.encode(out);

@@ -251,7 +251,8 @@ impl SegmentStore {
             };
             drop(tracker.spawn(keeper.keep(running)));
         }
-        let server_config = ServerConfig { connections_max: config.connections_max };
+        let server_config =
+            ServerConfig { connections_max: config.connections_max, storage: storage.handle.clone() };
         let server = Server::start(listener, handles, Arc::clone(&seams.entropy), &server_config)
             .map_err(|source| StartError::Listen { address: config.listen, source })?;
         Ok(Self { server, containers: tracker, cold, stop, log: opened.log, failed, _storage: storage })
