@@ -11,10 +11,11 @@ use std::time::Duration;
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
-use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{ClientOptions, ObjectStore, RetryConfig};
+
+use super::folder::Folder;
 
 /// Connections that take longer than this are given up.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -128,9 +129,7 @@ pub fn open_store(place: &str, options: &BackendOptions) -> Result<Arc<dyn Objec
 /// # Errors
 /// What the file system says if `folder` does not exist or is not a folder.
 pub fn local_store(folder: &std::path::Path) -> object_store::Result<Arc<dyn ObjectStore>> {
-    let store = LocalFileSystem::new_with_prefix(folder)?;
-    // Off by default, and acked data would vanish with the page cache.
-    Ok(Arc::new(store.with_fsync(true)))
+    Ok(Arc::new(Folder::open(folder)?))
 }
 
 fn parse(place: &str) -> Result<Place, BackendError> {

@@ -10,6 +10,7 @@
 mod backend;
 mod builder;
 mod error;
+mod folder;
 mod format;
 mod objects;
 mod probe;

@@ -90,6 +90,37 @@ impl Objects {
         Ok(bytes)
     }
 
+    /// Reads pieces of `lengths` bytes, each > 0, that lie back to back in an object, the first at `at`, by one request. They are not
+    /// checked: see [`super::verify`]. None shares memory with anything else.
+    ///
+    /// # Errors
+    /// [`TierError::NotFound`] if there is no such object.
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn pieces(&self, id: ObjectId, at: u64, lengths: &[u32]) -> Result<Vec<Bytes>, TierError> {
+        let path = self.path(id);
+        let mut end = at;
+        let ranges: Vec<_> = lengths
+            .iter()
+            .map(|&length| {
+                let start = end;
+                end = end.saturating_add(length.into());
+                start..end
+            })
+            .collect();
+        let read = self.store.get_ranges(&path, &ranges);
+        let read = bounded("read a range", limit_of(end - at), read).await;
+        let mut pieces = read.map_err(|error| missing(error, id))?;
+        for (piece, range) in pieces.iter_mut().zip(&ranges) {
+            expect_length(id, range.end - range.start, piece)?;
+            // Stores join what is asked for and cut one answer.
+            if !piece.is_unique() {
+                *piece = Bytes::copy_from_slice(piece);
+            }
+        }
+        Ok(pieces)
+    }
+
     /// Reads the footer of an object and checks it.
     ///
     /// # Errors

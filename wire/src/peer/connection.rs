@@ -18,6 +18,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 /// Requests are taken as long as fewer bytes wait for the socket.
 const QUEUED_BYTES_MAX: usize = 1024 * 1024;
+/// Memory of large replies that a connection keeps to use it again: some readers' replies of a megabyte each.
+const SPARE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// How a [`RawConnection`] behaves.
 #[derive(Clone, Debug)]
@@ -202,8 +204,11 @@ impl RawConnection {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let (source, sink) = tokio::io::split(socket);
-        let reader_config =
-            ReaderConfig { payload_bytes_max: REPLY_PAYLOAD_BYTES_MAX, ..ReaderConfig::default() };
+        let reader_config = ReaderConfig {
+            payload_bytes_max: REPLY_PAYLOAD_BYTES_MAX,
+            spare_bytes_max: SPARE_BYTES_MAX,
+            ..ReaderConfig::default()
+        };
         let mut reader = FrameReader::new(source, reader_config);
         let mut writer = FrameWriter::new(sink);
         let version = greet(&mut reader, &mut writer).await?;

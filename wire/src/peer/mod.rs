@@ -5,6 +5,7 @@
 
 mod connection;
 mod reader;
+mod spares;
 #[cfg(test)]
 mod tests;
 mod writer;

@@ -4,6 +4,7 @@
 //! its own, exactly as long as it is, so that its payload is never copied and holds no other frame in memory.
 
 use super::PROGRESS_TIMEOUT;
+use super::spares::Spares;
 use crate::codec::DecodeError;
 use crate::command::{AppendBlock, AppendBlockEnd, Command, FRAME_HEADER_BYTES};
 use crate::frame::{FrameError, FrameHeader};
@@ -23,6 +24,9 @@ const SMALL_PAYLOAD_BYTES_MAX: usize = 64 * 1024;
 const IDLE_BUFFER_BYTES: usize = 8 * 1024;
 /// The most that one system call reads into the shared buffer.
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
+/// The most of a large payload that one system call reads. Some kernels let no other thread have the processor before a
+/// system call ends, however urgent, and a megabyte into fresh memory takes one to two milliseconds.
+const LARGE_READ_BYTES_MAX: usize = 128 * 1024;
 
 /// How a [`FrameReader`] reads.
 #[derive(Clone, Debug)]
@@ -34,12 +38,19 @@ pub struct ReaderConfig {
     pub progress_timeout: Duration,
     /// What payloads above 64 KiB are taken out of before they are read; `None` for no limit.
     pub budget: Option<ByteBudget>,
+    /// How much memory of payloads above 64 KiB is kept to be used again, bytes.
+    pub spare_bytes_max: usize,
 }
 
 impl Default for ReaderConfig {
-    /// A server's limits, without a budget.
+    /// A server's limits, without a budget; a connection keeps no memory between frames.
     fn default() -> Self {
-        Self { payload_bytes_max: PAYLOAD_BYTES_MAX, progress_timeout: PROGRESS_TIMEOUT, budget: None }
+        Self {
+            payload_bytes_max: PAYLOAD_BYTES_MAX,
+            progress_timeout: PROGRESS_TIMEOUT,
+            budget: None,
+            spare_bytes_max: 0,
+        }
     }
 }
 
@@ -105,6 +116,7 @@ pub struct FrameReader<R> {
     /// Whether the last read left nothing in the socket.
     drained: bool,
     large: Option<Large>,
+    spares: Spares,
     /// Kept here so that a dropped [`FrameReader::next`] does not lose its place in line.
     acquire: Option<Acquire>,
     /// When the frame begun must have ended.
@@ -124,6 +136,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     pub fn new(source: R, config: ReaderConfig) -> Self {
         Self {
             source,
+            spares: Spares::new(config.spare_bytes_max),
             config,
             buffer: BytesMut::new(),
             chunk_bytes: IDLE_BUFFER_BYTES,
@@ -170,7 +183,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// [`ReadError::Header`]; after it, the connection must be closed.
     pub fn try_next(&mut self) -> Result<Option<Frame>, ReadError> {
         if let Some(large) = self.large.take_if(|large| large.missing_bytes == 0) {
-            return Ok(Some(self.finish(large.code, large.body.freeze(), large.permit)));
+            let payload = self.spares.lend(large.body);
+            return Ok(Some(self.finish(large.code, payload, large.permit)));
         }
         if self.large.is_some() {
             return Ok(None);
@@ -223,7 +237,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     fn begin_large(&mut self, header: FrameHeader, permit: Option<BytePermit>) {
         self.buffer.advance(FRAME_HEADER_BYTES);
         // Reserved but untouched pages take no memory, so a peer pays for what it sends and not for what it declares.
-        let mut body = BytesMut::with_capacity(header.payload_bytes);
+        let mut body = self.spares.take(header.payload_bytes);
         let here = self.buffer.len().min(header.payload_bytes);
         body.extend_from_slice(&self.buffer.split_to(here));
         self.large =
@@ -246,7 +260,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// Reads the rest of a frame that has begun.
     async fn fill_begun(&mut self) -> io::Result<usize> {
         if let Some(large) = &mut self.large {
-            let read = self.source.read_buf(&mut (&mut large.body).limit(large.missing_bytes)).await?;
+            let room = large.missing_bytes.min(LARGE_READ_BYTES_MAX);
+            let read = self.source.read_buf(&mut (&mut large.body).limit(room)).await?;
             large.missing_bytes -= read;
             return Ok(read);
         }

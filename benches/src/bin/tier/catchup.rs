@@ -40,6 +40,9 @@ pub(crate) struct Catchup {
     /// How long the tail is measured alone, before and after.
     #[arg(long, default_value_t = 10)]
     tail_seconds: u64,
+    /// How often history is read while the tail is measured.
+    #[arg(long, default_value_t = 4)]
+    tail_times: u32,
 }
 
 /// Latencies of appends and reads at the tail.
@@ -118,28 +121,34 @@ impl Catchup {
         Ok(ledgers.into_iter().map(|(_nth, ledger)| ledger).collect())
     }
 
-    /// The tail alone, while history is read, and alone again.
+    /// The tail alone, beside threads that only compute, while history is read, and alone again.
     async fn tail(&self, server: &Server, stream: &Stream, ledgers: &[Ledger], limit: f64) -> Result<()> {
         let lasts = Duration::from_secs(self.tail_seconds);
         let live = Stream::create(server, "live", 1).await?;
         let mut probe = Probe::new(server, &live)?;
         let mut before = probe.measure(sleep(lasts)).await?.1;
-        let (read, mut meanwhile) = probe.measure(read_apart(server, stream, ledgers)).await?;
-        let rate = per_second(bytes(ledgers), read?);
+        let (computed, mut computing) = probe.measure(compute(lasts)).await?;
+        computed?;
+        let reading = read_apart(server, stream, ledgers, self.tail_times);
+        let (read, mut meanwhile) = probe.measure(reading).await?;
+        let rate = per_second(bytes(ledgers) * u64::from(self.tail_times), read?);
         let mut after = probe.measure(sleep(lasts)).await?.1;
         figure("catch-up while the tail is read", &with_share(rate, limit))?;
         figure("", "ms p50 / p99 / p99.9 of append, of append to read")?;
         for (what, tail) in [
             ("alone, before", &mut before),
+            ("beside two threads that only compute", &mut computing),
             ("while catching up", &mut meanwhile),
             ("alone, after", &mut after),
         ] {
             let (acks, reads) = (tail.acks.describe(), tail.reads.describe());
             figure(&format!("tail at 1000 events/s of 1 KiB, {what}"), &format!("{acks}, {reads}"))?;
         }
-        let quiet = before.reads.quantile(990).max(after.reads.quantile(990)).as_secs_f64();
-        let moved = meanwhile.reads.quantile(990).as_secs_f64();
-        figure("tail's p99 while catching up, of that alone", &share(moved, quiet))
+        let p99 = |tail: &mut Tail| tail.reads.quantile(990).as_secs_f64();
+        let quiet = p99(&mut before).max(p99(&mut after));
+        let (computing, moved) = (p99(&mut computing), p99(&mut meanwhile));
+        figure("tail's p99 while catching up, of that alone", &share(moved, quiet))?;
+        figure("tail's p99 while catching up, of that beside computing", &share(moved, computing))
     }
 }
 
@@ -195,24 +204,50 @@ async fn read_segments(stream: &Stream, ledgers: &[Ledger]) -> Result<Duration> 
     Ok(started.elapsed())
 }
 
-/// As [`read_segments`], by a thread of its own: whoever reads history is seldom the program that reads at the tail.
-async fn read_apart(server: &Server, stream: &Stream, ledgers: &[Ledger]) -> Result<Duration> {
+/// As [`read_segments`] `times` times, by a thread of its own: whoever reads history is seldom the program that reads at
+/// the tail.
+async fn read_apart(server: &Server, stream: &Stream, ledgers: &[Ledger], times: u32) -> Result<Duration> {
     let (controller, name, ledgers) = (server.controller.clone(), stream.name.clone(), ledgers.to_vec());
-    let (done, read) = oneshot::channel();
-    let apart = std::thread::Builder::new().name("catch-up".to_owned()).spawn(move || {
-        let read = || -> Result<Duration> {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(async {
-                let stream = Stream::open(&controller, name, SEGMENTS).await?;
-                read_segments(&stream, &ledgers).await
-            })
-        };
+    on_thread("catch-up", move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let stream = Stream::open(&controller, name, SEGMENTS).await?;
+            let mut elapsed = Duration::ZERO;
+            for _time in 0..times {
+                elapsed += read_segments(&stream, &ledgers).await?;
+            }
+            Ok(elapsed)
+        })
+    })
+    .await?
+}
+
+/// Keeps two threads busy for `lasts`, one with the priority of a reader and one with that of the server's storage
+/// threads; they touch neither memory nor disk nor network.
+async fn compute(lasts: Duration) -> Result<()> {
+    let until = Instant::now() + lasts;
+    let busy = move |nice| {
+        dhara_stdx::sched::shape_thread(0, nice);
+        while Instant::now() < until {
+            for _turn in 0..1000 {
+                std::hint::spin_loop();
+            }
+        }
+    };
+    let (reader, storage) = (on_thread("computes", move || busy(0)), on_thread("computes", move || busy(10)));
+    tokio::try_join!(reader, storage).map(|((), ())| ())
+}
+
+/// What `work` gives, on a thread of its own.
+async fn on_thread<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    let (done, result) = oneshot::channel();
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         // Whoever does not wait for it any more has failed already.
-        let _told = done.send(read());
+        let _told = done.send(work());
     })?;
-    let read = read.await?;
-    ensure!(apart.join().is_ok(), "the reader of history panicked");
-    read
+    let result = result.await?;
+    ensure!(thread.join().is_ok(), "thread {name} panicked");
+    Ok(result)
 }
 
 async fn read_segment(client: Client, segment: dhara_client::SegmentName, ledger: Ledger) -> Result<()> {

@@ -130,9 +130,9 @@ impl Flight {
     async fn attempt(&self, again: bool) -> Result<Vec<Bytes>, ColdError> {
         let Some(first) = self.units.first() else { return Ok(Vec::new()) };
         let object = first.stored.object;
-        // The bytes are copied, so the object need not outlive the GET.
         let _pin = self.reader.pins.pin(object);
-        let read = self.reader.objects.range(object, first.at().into(), self.bytes());
+        let lengths: Vec<u32> = self.units.iter().map(Unit::length).collect();
+        let read = self.reader.objects.pieces(object, first.at().into(), &lengths);
         let needs_footer = self.units.iter().any(|unit| unit.stored.length > BLOCK_BYTES);
         let footer = async {
             if needs_footer {
@@ -144,27 +144,21 @@ impl Flight {
         let read = async {
             read.await.map_err(|source| self.reader.failed(object, first.at(), self.bytes(), source))
         };
-        let (footer, bytes) = tokio::try_join!(footer, read)?;
-        self.cut(footer.as_deref(), &bytes)
+        let (footer, pieces) = tokio::try_join!(footer, read)?;
+        self.check(footer.as_deref(), &pieces)?;
+        Ok(pieces)
     }
 
-    /// Checks each unit and gives it a buffer of its own, so that what is kept of it is what it is counted as.
-    fn cut(&self, footer: Option<&Footer>, bytes: &Bytes) -> Result<Vec<Bytes>, ColdError> {
-        let mut from = 0;
-        let mut cut = Vec::with_capacity(self.units.len());
-        for unit in &self.units {
-            let to = from + usize::try_from(unit.length()).unwrap_or(usize::MAX);
-            let part = bytes.slice(from..to);
-            verify(&unit.stored, footer, unit.first_block(), &part).map_err(|source| ColdError::Wrong {
+    fn check(&self, footer: Option<&Footer>, pieces: &[Bytes]) -> Result<(), ColdError> {
+        for (unit, piece) in self.units.iter().zip(pieces) {
+            verify(&unit.stored, footer, unit.first_block(), piece).map_err(|source| ColdError::Wrong {
                 object: self.reader.name_of(unit.stored.object),
                 at: unit.at(),
                 length: unit.length(),
                 source,
             })?;
-            cut.push(Bytes::copy_from_slice(&part));
-            from = to;
         }
-        Ok(cut)
+        Ok(())
     }
 }
 

@@ -52,6 +52,32 @@ async fn object_is_read_as_it_was_put() {
 }
 
 #[tokio::test]
+async fn pieces_share_no_memory_and_hold_what_lies_there() {
+    on_each(|store| async move {
+        let objects = Objects::new(store, CONTAINER);
+        let (object, _) = object_of(ID, 300_000);
+        objects.put(&object).await.unwrap();
+        let all = whole(&object);
+        for lengths in [vec![], vec![1], vec![5, 100_000, 65_536, 1]] {
+            let pieces = objects.pieces(ID, 77, &lengths).await.unwrap();
+            assert!(pieces.iter().map(|piece| u32::try_from(piece.len()).unwrap()).eq(lengths));
+            assert!(pieces.iter().all(Bytes::is_unique));
+            assert_eq!(pieces.concat(), all[77..77 + pieces.concat().len()]);
+        }
+        let over = u32::try_from(object.bytes).unwrap();
+        for (at, lengths) in [(0, [10, over]), (object.bytes - 5, [5, 1]), (object.bytes + 5, [1, 1])] {
+            assert!(objects.pieces(ID, at, &lengths).await.is_err(), "{at} {lengths:?}");
+        }
+        let missing = objects.pieces(id(9, 9), 0, &[1, 1]).await.unwrap_err();
+        assert!(
+            matches!(missing, TierError::NotFound { id: ObjectId { epoch: 9, counter: 9 } }),
+            "{missing:?}"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn put_again_changes_nothing() {
     on_each(|store| async move {
         let objects = Objects::new(store, CONTAINER);
