@@ -2,7 +2,7 @@
 
 use super::rows::{dirty_rows, load};
 use super::task::{Event, Failure, Task};
-use crate::index::{Index, IndexError};
+use crate::index::{Dirty, Index, IndexError};
 use crate::log::Floor;
 use crate::state::{RowChange, RowKey};
 use crate::types::SequenceNumber;
@@ -34,6 +34,13 @@ pub(super) struct Flush {
 }
 
 impl Flush {
+    /// Takes note of what the index holds in memory.
+    pub(super) fn look(&mut self, index: &Index) -> Dirty {
+        let dirty = index.dirty();
+        self.overlay_bytes = dirty.bytes + dirty.frozen_bytes;
+        dirty
+    }
+
     /// Takes note of changes on their way to the index.
     pub(super) fn note(&mut self, changes: &[RowChange]) {
         self.sweep_due |= changes.iter().any(|change| matches!(change, RowChange::Ended { rows: true, .. }));
@@ -42,8 +49,7 @@ impl Flush {
 
 impl Task {
     pub(super) fn flush_if_due(&mut self) {
-        let dirty = self.index.dirty();
-        self.flush.overlay_bytes = dirty.bytes + dirty.frozen_bytes;
+        let dirty = self.flush.look(&self.index);
         if dirty.rows == 0 && !self.state.is_dirty() {
             self.flush.dirty_since = None;
             return;

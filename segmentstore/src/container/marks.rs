@@ -22,6 +22,8 @@ pub(crate) struct Mark {
 pub(crate) struct Marks {
     batches: BTreeMap<u64, Mark>,
     pieces: BTreeMap<u64, u64>,
+    /// All pieces.
+    places: u64,
 }
 
 fn bucket(address: LogAddress) -> u64 {
@@ -37,6 +39,7 @@ impl Marks {
     /// A live piece lies at `address`.
     pub(crate) fn add(&mut self, address: LogAddress) {
         *self.pieces.entry(bucket(address)).or_default() += 1;
+        self.places += 1;
     }
 
     /// A piece is no longer needed.
@@ -44,9 +47,15 @@ impl Marks {
         let bucket = bucket(address);
         let Some(count) = self.pieces.get_mut(&bucket) else { unreachable!("every piece was added") };
         *count -= 1;
+        self.places -= 1;
         if *count == 0 {
             self.pieces.remove(&bucket);
         }
+    }
+
+    /// How many live pieces lie in the log.
+    pub(crate) fn places(&self) -> u64 {
+        self.places
     }
 
     /// Adds a piece, if it lies in the log.

@@ -8,6 +8,7 @@ mod backlog;
 mod flush;
 mod marks;
 mod park;
+mod pressure;
 mod publish;
 mod recover;
 mod regroup;
@@ -17,6 +18,7 @@ mod task;
 mod tiering;
 
 pub use backlog::Rules;
+pub use pressure::MemoryLimits;
 pub use recover::{ContainerParts, GivenUp, LostLog, OpenError, open};
 pub use task::Failure;
 pub use tiering::Tier;

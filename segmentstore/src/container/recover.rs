@@ -4,6 +4,7 @@
 //! later one is applied in full. Then it is proven that the pieces of every segment cover its bytes exactly once.
 
 use super::flush::Flush;
+use super::pressure::MemoryLimits;
 use super::publish::Publisher;
 use super::regroup::Regroup;
 use super::rows::index_rows;
@@ -46,6 +47,8 @@ pub struct ContainerParts {
     pub index: Index,
     /// Long-term storage.
     pub tier: Tier,
+    /// How much it may keep in memory.
+    pub limits: MemoryLimits,
     /// What to do if the log is not there but the index has seen records of it.
     pub lost_log: LostLog,
     /// Wall time.
@@ -184,7 +187,7 @@ pub async fn open(
     parts: ContainerParts,
 ) -> Result<(ContainerHandle, JoinHandle<Result<(), Failure>>), OpenError> {
     let started = Instant::now();
-    let ContainerParts { id, log, index, tier, lost_log, clock, storage, stop } = parts;
+    let ContainerParts { id, log, index, tier, limits, lost_log, clock, storage, stop } = parts;
     let log_error = |source| OpenError::Log { container: id, source };
     let epoch = ContainerEpoch(index.epoch());
     let recovery = Recovery::begin(id, &index, epoch, lost_log).await?;
@@ -224,7 +227,7 @@ pub async fn open(
         // A container that is killed again and again must not read more each time.
         flush: Flush { sweep_due: true, logged_bytes: unflushed_bytes, ..Flush::default() },
         regroup: Regroup::default(),
-        work: Work::default(),
+        work: Work::new(limits),
     };
     task.stage_new_epoch(given_up).map_err(|failure| match failure {
         Failure::Log { source, .. } => log_error(source),

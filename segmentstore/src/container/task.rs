@@ -5,6 +5,7 @@
 
 use super::flush::Flush;
 use super::park::{Park, Waiter};
+use super::pressure::{Adds, MemoryLimits, Pressure, Stock};
 use super::publish::{Publisher, RecordPlace};
 use super::regroup::{Regroup, Regrouped};
 use super::rows::{Loaded, RowValue, Seen, index_rows, newest};
@@ -20,6 +21,7 @@ use crate::state::{Effect, RowChange, RowKey, State};
 use crate::types::{ContainerId, ObjectId, SegmentId, SequenceNumber};
 use dhara_stdx::budget::BytePermit;
 use dhara_stdx::clock::Clock;
+use dhara_wire::limits::NULL_ATTRIBUTE_VALUE;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,10 +45,6 @@ const SLICE_RECORDS_MAX: usize = 512;
 const IN_FLIGHT_RECORDS_MAX: usize = 65_536;
 /// The data of those records; also that of operations in line.
 const IN_FLIGHT_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Rows in memory that no flush has written; above it nothing is admitted until one has.
-const OVERLAY_BYTES_MAX: usize = 128 * 1024 * 1024;
-/// How long operations wait for a full log to get room before those that add to it are refused.
-const FULL_PATIENCE: Duration = Duration::from_secs(30);
 /// How often a quiet container looks after its index.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -146,8 +144,8 @@ pub(super) struct Task {
 }
 
 /// What is on its way through the container.
-#[derive(Default)]
 pub(super) struct Work {
+    pub(super) pressure: Pressure,
     pub(super) loaded: Loaded,
     park: Park,
     in_flight: VecDeque<InFlight>,
@@ -156,16 +154,29 @@ pub(super) struct Work {
     replies: VecDeque<(SequenceNumber, Reply)>,
     sessions: HashMap<ConnectionId, Vec<SessionId>>,
     now_ms: i64,
-    /// The log could take no more data when it last got some.
-    log_is_full: bool,
-    /// Since when.
-    full_since: Option<Instant>,
-    /// Operations taken from the inbox when the log turned out to be full; they come first.
-    deferred: VecDeque<Operation>,
     /// Reused from turn to turn.
     pub(super) records: Vec<(SequenceNumber, Record)>,
     effects: Vec<Effect>,
     changes: Vec<RowChange>,
+}
+
+impl Work {
+    pub(super) fn new(limits: MemoryLimits) -> Self {
+        Self {
+            pressure: Pressure::new(limits),
+            loaded: Loaded::default(),
+            park: Park::default(),
+            in_flight: VecDeque::new(),
+            in_flight_bytes: 0,
+            due: VecDeque::new(),
+            replies: VecDeque::new(),
+            sessions: HashMap::new(),
+            now_ms: 0,
+            records: Vec::new(),
+            effects: Vec::new(),
+            changes: Vec::new(),
+        }
+    }
 }
 
 impl Task {
@@ -188,7 +199,7 @@ impl Task {
                 Waiter::EndSession(_) => {}
             }
         }
-        std::mem::take(&mut self.work.deferred).into_iter().for_each(refuse);
+        self.work.pressure.take_all().for_each(refuse);
         // Waits for whoever has a place in the inbox already and is about to fill it.
         while let Some(operation) = self.inbox.recv().await {
             refuse(operation);
@@ -207,6 +218,7 @@ impl Task {
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let (apply, admit) = (!self.work.due.is_empty(), self.may_admit());
+            let line_is_due = admit && self.work.pressure.has_due(Instant::now());
             // The tick is rare and short, and bounds what waits in memory. Then durable records: they free memory and
             // answer clients. Each turn is bounded, and new operations have theirs after each slice.
             tokio::select! { biased;
@@ -215,9 +227,7 @@ impl Task {
                 durable = self.durable.next() => self.take_durable(durable)?,
                 Some(event) = self.events.recv() => self.take_event(event)?,
                 () = std::future::ready(()), if apply => self.apply_slice()?,
-                () = std::future::ready(()), if admit && !self.work.deferred.is_empty() => {
-                    self.admit_turn(&mut turn)?;
-                }
+                () = std::future::ready(()), if line_is_due => self.admit_turn(&mut turn)?,
                 taken = self.inbox.recv_many(&mut turn, TURN_OPERATIONS_MAX), if admit => {
                     if taken == 0 {
                         return Ok(());
@@ -227,7 +237,7 @@ impl Task {
             }
             if apply {
                 // Between slices new operations get in, so that the log is never idle behind an apply.
-                if self.may_admit() && self.work.deferred.is_empty() {
+                if self.may_admit() {
                     while turn.len() < TURN_OPERATIONS_MAX
                         && let Ok(operation) = self.inbox.try_recv()
                     {
@@ -254,27 +264,24 @@ impl Task {
     }
 
     fn may_admit(&mut self) -> bool {
-        !self.waits_for_room()
+        if self.work.pressure.is_on() {
+            self.look_for_room();
+        }
+        self.work.pressure.may_take()
             && self.work.in_flight.len() < IN_FLIGHT_RECORDS_MAX
             && self.work.in_flight_bytes < IN_FLIGHT_BYTES_MAX
             && self.work.replies.len() < IN_FLIGHT_RECORDS_MAX
             && self.work.park.len() < IN_FLIGHT_RECORDS_MAX
             && self.work.park.bytes() < IN_FLIGHT_BYTES_MAX
-            && self.flush.overlay_bytes < OVERLAY_BYTES_MAX
     }
 
-    /// Whether the log is full and may yet get room: clients wait then instead of being sent away.
-    fn waits_for_room(&mut self) -> bool {
-        if !self.work.log_is_full {
-            return false;
-        }
-        self.work.log_is_full = self.log.room().admissible_bytes == 0;
-        if !self.work.log_is_full {
-            self.work.full_since = None;
-            return false;
-        }
-        let now = Instant::now();
-        now.duration_since(*self.work.full_since.get_or_insert(now)) < FULL_PATIENCE
+    fn look_for_room(&mut self) {
+        let stock = Stock {
+            log_is_full: self.log.room().admissible_bytes == 0,
+            places: self.publisher.marks.places(),
+            overlay_bytes: self.flush.overlay_bytes,
+        };
+        self.work.pressure.look(stock, Instant::now());
     }
 
     fn take_durable(&mut self, durable: Result<Vec<Durable>, LogError>) -> Result<(), Failure> {
@@ -318,28 +325,28 @@ impl Task {
     }
 
     fn admit_turn(&mut self, turn: &mut Vec<Operation>) -> Result<(), Failure> {
-        if turn.is_empty() && self.work.deferred.is_empty() {
-            return Ok(());
-        }
         self.work.now_ms = self.clock.wall_ms();
-        self.work.log_is_full = self.log.room().admissible_bytes == 0;
-        let mut waiting = std::mem::take(&mut self.work.deferred);
-        waiting.extend(turn.drain(..));
-        let mut operations = waiting.into_iter();
+        self.look_for_room();
+        let now = Instant::now();
+        for _nth in 0..TURN_OPERATIONS_MAX {
+            let Some(operation) = self.work.pressure.next_due(now) else { break };
+            self.take(operation)?;
+        }
+        let mut operations = turn.drain(..);
         while let Some(operation) = operations.next() {
-            if self.waits_for_room() {
-                self.work.deferred.push_back(operation);
-                self.work.deferred.extend(operations);
-                break;
-            }
-            let received = self.receive(operation);
-            let submitted = if self.batch.len() >= BATCH_BYTES_MAX { self.submit() } else { Ok(()) };
-            if let Err(failure) = received.and(submitted) {
+            let Some(operation) = self.work.pressure.hold(operation, now) else { continue };
+            if let Err(failure) = self.take(operation) {
                 operations.for_each(refuse);
                 return Err(failure);
             }
         }
+        drop(operations);
         self.submit()
+    }
+
+    fn take(&mut self, operation: Operation) -> Result<(), Failure> {
+        self.receive(operation)?;
+        if self.batch.len() >= BATCH_BYTES_MAX { self.submit() } else { Ok(()) }
     }
 
     /// Hands the batch to the log.
@@ -347,7 +354,7 @@ impl Task {
         while let Some(batch) = self.batch.take() {
             self.flush.logged_bytes += batch.len();
             self.writer.append(batch).map_err(|source| Failure::Log { container: self.id, source })?;
-            self.work.log_is_full = self.log.room().admissible_bytes == 0;
+            self.look_for_room();
         }
         Ok(())
     }
@@ -441,7 +448,7 @@ impl Task {
     }
 
     fn judge_append(&mut self, append: Append) {
-        let judged = if self.work.log_is_full {
+        let judged = if self.work.pressure.refuses(Adds::APPEND) {
             // None of the session's later appends may be stored without this one.
             Err(self.state.fail_session(append.tag.session, Refusal::Unavailable))
         } else if append.data.len() > APPEND_BYTES_MAX {
@@ -460,7 +467,7 @@ impl Task {
 
     fn judge_call(&mut self, request: &Request, call: Call) {
         let mut records = std::mem::take(&mut self.work.records);
-        let outcome = if adds_bytes(request) && self.work.log_is_full {
+        let mut outcome = if self.work.pressure.refuses(Adds::of(request)) {
             Err(Refusal::Unavailable)
         } else if record_bytes(request) > RECORD_BYTES_MAX {
             Err(Refusal::Illegal("table batch is too large"))
@@ -470,6 +477,10 @@ impl Task {
         };
         // A refused setup is a session too: it repeats its refusal.
         if let Request::SetupAppend { session, .. } = request {
+            let is_new = matches!(outcome, Ok(Answer::SetUp { last: NULL_ATTRIBUTE_VALUE }));
+            if is_new && self.work.pressure.refuses(Adds::WRITER) {
+                outcome = Err(self.state.fail_session(*session, Refusal::Unavailable));
+            }
             self.work.sessions.entry(session.connection).or_default().push(*session);
         }
         self.stage_all(records);
@@ -551,6 +562,7 @@ impl Task {
             self.work.due.pop_front();
         }
         self.publisher.wake();
+        self.flush.look(&self.index);
         let applied_upto = self.state.applied_upto();
         while let Some((_, reply)) = self.work.replies.pop_front_if(|(after, _)| *after <= applied_upto) {
             deliver(reply);
@@ -584,10 +596,6 @@ impl Task {
             "container opened"
         );
     }
-}
-
-fn adds_bytes(request: &Request) -> bool {
-    matches!(request, Request::Create { .. } | Request::TableUpdate { .. } | Request::UpdateAttribute { .. })
 }
 
 /// How large a table batch's record can get; nothing else that is asked can outgrow one.

@@ -136,8 +136,10 @@ impl Task {
     /// Starts what is due.
     pub(super) fn tier_if_due(&mut self) -> Result<(), Failure> {
         let now = Instant::now();
-        // Of a log under pressure everything is due, so that its floor can rise.
-        let all = !self.tiering.asked.is_empty() || self.log.room().is_pressed();
+        // Under pressure everything is due, so that the log's floor can rise.
+        let all = !self.tiering.asked.is_empty()
+            || self.log.room().is_pressed()
+            || self.work.pressure.wants_tiering(self.publisher.marks.places());
         let jobs_max = UPLOADS_MAX.saturating_sub(self.tiering.uploads + self.tiering.ready.len());
         let rules = self.tiering.tier.rules;
         let jobs = self.publisher.backlog.take_due(now, &rules, all, jobs_max);

@@ -10,7 +10,9 @@ mod opened;
 pub use identity::IdentityError;
 pub use lost_log::recover_lost_log;
 
-use crate::container::{ContainerHandle, ContainerParts, Failure, LostLog, OpenError, Rules, Tier, open};
+use crate::container::{
+    ContainerHandle, ContainerParts, Failure, LostLog, MemoryLimits, OpenError, Rules, Tier, open,
+};
 use crate::index::{Index, IndexError, RowsError, SharedCache, SlateOptions, open_slate};
 use crate::log::{Log, LogError};
 use crate::read::{ColdCache, ReadConfig};
@@ -347,6 +349,7 @@ impl Opener {
                 rules: self.rules,
                 grace: GRACE,
             },
+            limits: MemoryLimits::default(),
             lost_log: self.lost_log.clone(),
             clock: Arc::clone(&self.seams.clock),
             storage: self.storage.clone(),

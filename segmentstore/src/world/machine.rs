@@ -3,7 +3,9 @@
 use super::court::Court;
 use super::front::Front;
 use super::log::SimLog;
-use crate::container::{ContainerHandle, ContainerParts, Failure, LostLog, OpenError, Rules, Tier, open};
+use crate::container::{
+    ContainerHandle, ContainerParts, Failure, LostLog, MemoryLimits, OpenError, Rules, Tier, open,
+};
 use crate::index::{Index, SharedCache, SlateOptions, open_slate};
 use crate::log::{LocalLog, Log, LogConfig, LogError, Pace};
 use crate::read::{ColdCache, ReadConfig};
@@ -39,6 +41,7 @@ pub(super) struct Setup {
     /// Longest wait of the index for one call of the object store.
     pub(super) call_timeout: Duration,
     pub(super) rules: Rules,
+    pub(super) limits: MemoryLimits,
     /// How long a dead object stays.
     pub(super) grace: Duration,
 }
@@ -306,6 +309,7 @@ impl Keeper {
                 rules: self.setup.rules,
                 grace: self.setup.grace,
             },
+            limits: self.setup.limits,
             lost_log: LostLog::Refuse,
             clock: Arc::clone(&self.clock),
             storage: Handle::current(),

@@ -5,7 +5,7 @@
 use super::fate::relent;
 use super::machine::{Crash, Machine, Setup};
 use super::run::{Outcome, Violation, run_plot};
-use crate::container::Rules;
+use crate::container::{MemoryLimits, Rules};
 use crate::read::ReadConfig;
 use crate::sim::store::Fault;
 use std::time::Duration;
@@ -53,6 +53,7 @@ pub(super) fn setup() -> (Setup, Duration) {
             packed_bytes: 64 << 10,
             age: Duration::from_millis(300),
         },
+        limits: MemoryLimits::default(),
         grace: super::fate::TRAVEL_MAX + Duration::from_secs(1),
     };
     (setup, LASTS)

@@ -8,7 +8,7 @@ use super::inspect::{Inspector, audit, portrait};
 use super::machine::{Crash, Machine, Setup, words};
 use super::matrix::{self, Plot};
 use super::{few, one_of};
-use crate::container::Rules;
+use crate::container::{MemoryLimits, Rules};
 use crate::read::ReadConfig;
 use crate::sim::Trace;
 use dhara_stdx::{Entropy, SeededEntropy};
@@ -194,6 +194,10 @@ fn any_setup(chance: &SeededEntropy) -> (Setup, Duration) {
             object_bytes: one_of(chance, [100, 400]) << 10,
             packed_bytes: one_of(chance, [50, 400]) << 10,
             age: Duration::from_secs(1 + chance.below(15)),
+        },
+        limits: MemoryLimits {
+            places_max: one_of(chance, [100, 1_000, 100_000]),
+            overlay_bytes_max: one_of(chance, [16 << 10, 128 << 10, 64 << 20]),
         },
         grace: TRAVEL_MAX + Duration::from_millis(500 + chance.below(15_000)),
     };

@@ -8,10 +8,11 @@ mod fault;
 mod golden;
 mod load;
 mod park;
+mod pressure;
 mod storm;
 mod tier;
 
-use super::{ContainerHandle, ContainerParts, Failure, LostLog, OpenError, Rules, Tier, open};
+use super::{ContainerHandle, ContainerParts, Failure, LostLog, MemoryLimits, OpenError, Rules, Tier, open};
 use crate::index::{Change, Index, Limits, MemoryDisk, MemoryRows, Page, Rows, RowsError, WriteFault};
 use crate::log::{LocalLog, Log, LogConfig, LogError, LogReader, LogRoom, LogWriter, Pace};
 use crate::operation::{
@@ -163,6 +164,7 @@ struct World {
     disk: SimDisk,
     rows: Vec<MemoryDisk>,
     objects: Arc<InMemory>,
+    limits: MemoryLimits,
     lost_log: LostLog,
     clock: Arc<ManualClock>,
     seed: u64,
@@ -172,7 +174,8 @@ impl World {
     fn new(seed: u64) -> Self {
         let rows = (0..CONTAINERS).map(|_| MemoryDisk::default()).collect();
         let (clock, objects) = (Arc::new(ManualClock::new(1_000)), Arc::default());
-        Self { disk: SimDisk::new(seed), rows, objects, lost_log: LostLog::Refuse, clock, seed }
+        let (disk, limits, lost_log) = (SimDisk::new(seed), MemoryLimits::default(), LostLog::Refuse);
+        Self { disk, rows, objects, limits, lost_log, clock, seed }
     }
 
     /// Small objects, so that few bytes make several.
@@ -218,6 +221,7 @@ impl World {
             log: Arc::clone(log) as Arc<dyn Log>,
             index: Index::open(Arc::new(rows)).await.unwrap(),
             tier: self.tier(container),
+            limits: self.limits,
             lost_log: self.lost_log.clone(),
             clock: self.clock.clone(),
             storage: tokio::runtime::Handle::current(),

@@ -1,0 +1,147 @@
+//! What goes on and what waits while something is short.
+
+use super::*;
+use dhara_wire::limits::NULL_ATTRIBUTE_VALUE;
+
+const OTHER: Uuid = Uuid(0xbeef);
+
+fn seal(name: &str) -> Request {
+    Request::Seal { name: name.into() }
+}
+
+fn update(name: &str, new_value: i64) -> Request {
+    let (name, attribute, expected) = (name.into(), OTHER, NULL_ATTRIBUTE_VALUE);
+    Request::UpdateAttribute { name, attribute, new_value, expected }
+}
+
+#[test]
+fn what_frees_space_does_not_wait_behind_a_full_log() {
+    on_paused_clock(async {
+        let running = World::new(61).open().await;
+        for (number, name) in (0..).zip(["s", "old", "gone"]) {
+            running.request(number, create(name, SegmentKind::Stream)).await;
+        }
+        running.request(3, create("t", SegmentKind::HashTable)).await;
+        running.request(4, set_up(session(1, 1), "s")).await;
+        running.request(5, set_up(session(2, 1), "old")).await;
+        running.append(6, session(2, 1), 1, b"history").await;
+        running.settle().await;
+        running.log.full.store(true, Ordering::SeqCst);
+        running.append(10, session(1, 1), 1, b"first").await;
+        running.request(11, update("s", 5)).await;
+        running.request(12, put("t", "key", TableCondition::Any)).await;
+        running.settle().await;
+        running.request(13, Request::Truncate { name: "old".into(), offset: 7 }).await;
+        running.request(14, seal("old")).await;
+        let delete = Request::Delete { name: "gone".into(), table: false, must_be_empty: false };
+        running.request(15, delete).await;
+        running.request(16, Request::GetAttribute { name: "s".into(), attribute: OTHER }).await;
+        // These depend on what waits.
+        running.send(17, &Do::EndSession(session(1, 1))).await;
+        running.request(18, set_up(session(1, 2), "s")).await;
+        let keys = vec![(Bytes::from_static(b"key"), TableCondition::Any)];
+        running.request(19, Request::TableRemove { name: "t".into(), keys, expected_length: None }).await;
+        running.settle().await;
+        for number in 13..16 {
+            assert_eq!(running.heard.of(number), Some(Ok(Answer::Done)), "{number}");
+        }
+        assert_eq!(running.heard.of(16), Some(Ok(Answer::Attribute(NULL_ATTRIBUTE_VALUE))));
+        for number in [10, 11, 12, 18, 19] {
+            assert_eq!(running.heard.of(number), None, "{number}");
+        }
+        running.log.full.store(false, Ordering::SeqCst);
+        running.pass(TICK).await;
+        assert_eq!(running.heard.of(10), Some(Ok(Answer::Appended { previous: i64::MIN, length: 5 })));
+        assert_eq!(running.heard.of(11), Some(Ok(Answer::AttributeUpdated(true))));
+        assert_eq!(running.heard.of(12), Some(Ok(Answer::TableUpdated(vec![0]))));
+        assert_eq!(running.heard.of(18), Some(Ok(Answer::SetUp { last: 1 })));
+        assert_eq!(running.heard.of(19), Some(Ok(Answer::Done)));
+        running.request(20, put("t", "key", TableCondition::Absent)).await;
+        running.settle().await;
+        assert!(matches!(running.heard.of(20), Some(Ok(Answer::TableUpdated(_)))), "removed last");
+    });
+}
+
+#[test]
+fn full_overlay_holds_back_only_what_adds_rows() {
+    on_paused_clock(async {
+        let mut world = World::new(62);
+        world.limits.overlay_bytes_max = 10_000;
+        let running = world.open().await;
+        running.request(0, create("s", SegmentKind::Stream)).await;
+        running.request(1, create("t", SegmentKind::HashTable)).await;
+        running.request(2, set_up(session(1, 1), "s")).await;
+        running.append(3, session(1, 1), 1, b"first").await;
+        running.settle().await;
+        // The index takes no rows.
+        running.writes.shut();
+        let value = Bytes::from(vec![7; 12_000]);
+        let large = TablePut { key: Bytes::from_static(b"large"), value, condition: TableCondition::Any };
+        let puts = Request::TableUpdate { name: "t".into(), puts: vec![large], expected_length: None };
+        running.request(4, puts).await;
+        running.pass(TICK).await;
+        assert_eq!(running.heard.of(4), Some(Ok(Answer::TableUpdated(vec![0]))));
+        running.append(5, session(1, 1), 2, b"second").await;
+        running.request(6, create("new", SegmentKind::Stream)).await;
+        running.request(7, put("t", "key", TableCondition::Any)).await;
+        let writer = Request::SetupAppend { session: session(2, 1), name: "s".into(), writer: OTHER };
+        running.request(8, writer.clone()).await;
+        running.append(9, session(2, 1), 1, b"unheard of").await;
+        running.request(10, set_up(session(3, 1), "s")).await;
+        running.pass(Duration::from_secs(20)).await;
+        assert_eq!(running.heard.of(5), Some(Ok(Answer::Appended { previous: 1, length: 11 })));
+        assert_eq!(running.heard.of(6), None);
+        assert_eq!(running.heard.of(7), None);
+        assert_eq!(running.heard.of(8), Some(Err(Refusal::Unavailable)), "a new writer");
+        assert_eq!(running.heard.of(9), Some(Err(Refusal::Unavailable)));
+        assert_eq!(running.heard.of(10), Some(Ok(Answer::SetUp { last: 2 })), "a known writer");
+        running.pass(Duration::from_secs(11)).await;
+        assert_eq!(running.heard.of(6), Some(Err(Refusal::Unavailable)));
+        assert_eq!(running.heard.of(7), Some(Err(Refusal::Unavailable)));
+        running.append(11, session(1, 1), 3, b"third").await;
+        running.settle().await;
+        assert_eq!(running.heard.of(11), Some(Ok(Answer::Appended { previous: 2, length: 16 })));
+        // The index takes rows again; until that has been noticed, what adds some waits.
+        running.writes.open();
+        running.pass(Duration::from_mins(2)).await;
+        running.request(12, create("new", SegmentKind::Stream)).await;
+        running.request(13, put("t", "key", TableCondition::Any)).await;
+        running.send(14, &Do::EndSession(session(2, 1))).await;
+        let writer = Request::SetupAppend { session: session(2, 2), name: "s".into(), writer: OTHER };
+        running.request(15, writer).await;
+        running.settle().await;
+        assert_eq!(running.heard.of(12), Some(Ok(Answer::Done)));
+        assert!(matches!(running.heard.of(13), Some(Ok(Answer::TableUpdated(_)))));
+        assert_eq!(running.heard.of(15), Some(Ok(Answer::SetUp { last: NULL_ATTRIBUTE_VALUE })));
+        assert_eq!(running.content("s").await.as_deref(), Some(&b"firstsecondthird"[..]));
+    });
+}
+
+#[test]
+fn many_places_make_appends_wait_until_objects_are_made() {
+    // Each has a place of its own: as large as those that share none.
+    static EVENT: [u8; 5_000] = [1; 5_000];
+    on_paused_clock(async {
+        let mut world = World::new(63);
+        world.limits.places_max = 8;
+        let running = world.open().await;
+        running.request(0, create("s", SegmentKind::Stream)).await;
+        running.request(1, set_up(session(1, 1), "s")).await;
+        running.settle().await;
+        for number in 1..=12 {
+            running.append(100 + number, session(1, 1), i64::try_from(number).unwrap(), &EVENT).await;
+            running.settle().await;
+        }
+        assert_eq!(running.heard.of(112), None, "nobody has made an object yet");
+        // An object holds one of them.
+        running.pass(Duration::from_secs(20)).await;
+        for number in 101..=112 {
+            assert!(matches!(running.heard.of(number), Some(Ok(Answer::Appended { .. }))), "{number}");
+        }
+        running.pass(TICK).await;
+        let view = running.handle.views().find("s").unwrap();
+        let places = view.pieces(|pieces| pieces.iter().filter(|piece| piece.is_place()).count());
+        assert!(places <= 8, "{places} places");
+        assert_eq!(running.content("s").await.map(|content| content.len()), Some(12 * EVENT.len()));
+    });
+}
