@@ -4,7 +4,7 @@
 //! goes on. A line keeps the order of those that depend on each other: appends and what opens or ends their sessions,
 //! and calls that change the same tables and attributes.
 
-use crate::operation::{Operation, Request};
+use crate::operation::{ConnectionId, Operation, Request, SessionId};
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -74,10 +74,9 @@ impl Lane {
         match operation {
             Operation::Append(_)
             | Operation::EndSession(_)
-            | Operation::Disconnected(_)
             | Operation::Call(Request::SetupAppend { .. }, _) => Some(Self::Sessions),
             Operation::Call(request, _) if Adds::of(request) != Adds::NOTHING => Some(Self::Calls),
-            Operation::Call(..) | Operation::FlushToStorage(_) => None,
+            Operation::Call(..) | Operation::Disconnected(_) | Operation::FlushToStorage(_) => None,
         }
     }
 }
@@ -165,6 +164,20 @@ impl Pressure {
         Some(operation)
     }
 
+    /// Takes what waits of a connection that has ended, so that its end need not wait.
+    pub(super) fn leave(&mut self, connection: ConnectionId) -> Vec<Operation> {
+        let mut gone = Vec::new();
+        for (since, operation) in std::mem::take(&mut self.sessions) {
+            if session(&operation).is_some_and(|session| session.connection == connection) {
+                self.bytes -= bytes(&operation);
+                gone.push(operation);
+            } else {
+                self.sessions.push_back((since, operation));
+            }
+        }
+        gone
+    }
+
     /// Takes all.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = Operation> + use<> {
         self.bytes = 0;
@@ -215,6 +228,16 @@ fn adds(operation: &Operation) -> Adds {
     }
 }
 
+fn session(operation: &Operation) -> Option<SessionId> {
+    match operation {
+        Operation::Append(append) => Some(append.tag.session),
+        Operation::EndSession(session) | Operation::Call(Request::SetupAppend { session, .. }, _) => {
+            Some(*session)
+        }
+        Operation::Call(..) | Operation::Disconnected(_) | Operation::FlushToStorage(_) => None,
+    }
+}
+
 fn bytes(operation: &Operation) -> usize {
     match operation {
         Operation::Append(append) => append.data.len(),
@@ -229,7 +252,7 @@ fn bytes(operation: &Operation) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operation::{Answer, Append, AppendReply, AppendTag, ConnectionId, Refusal, SessionId};
+    use crate::operation::{Answer, Append, AppendReply, AppendTag, Refusal};
     use bytes::Bytes;
     use dhara_wire::codec::Uuid;
     use proptest::collection::vec;

@@ -521,6 +521,7 @@ impl Task {
     }
 
     fn disconnect(&mut self, connection: ConnectionId) {
+        self.work.pressure.leave(connection).into_iter().for_each(refuse);
         self.work.park.abandon(connection);
         let sessions = self.work.sessions.remove(&connection).unwrap_or_default();
         let mut records = std::mem::take(&mut self.work.records);

@@ -63,6 +63,34 @@ fn what_frees_space_does_not_wait_behind_a_full_log() {
 }
 
 #[test]
+fn end_of_a_connection_does_not_wait_and_takes_what_waits_of_it_along() {
+    // Found by the simulated world: a transient segment outlived its connection, whose end waited for room in the log.
+    on_paused_clock(async {
+        let running = World::new(64).open().await;
+        let transient = SegmentKind::Transient { connection: 1, epoch: 0 };
+        running.request(0, create("s", SegmentKind::Stream)).await;
+        running.request(1, create("transient", transient)).await;
+        running.request(2, set_up(session(1, 1), "s")).await;
+        running.request(3, set_up(session(2, 1), "transient")).await;
+        running.settle().await;
+        running.log.full.store(true, Ordering::SeqCst);
+        running.append(4, session(1, 1), 1, b"unheard").await;
+        running.append(5, session(2, 1), 1, b"heard").await;
+        running.send(6, &Do::Disconnect(ConnectionId(1))).await;
+        running.settle().await;
+        running.request(7, Request::GetAttribute { name: "transient".into(), attribute: OTHER }).await;
+        running.settle().await;
+        assert_eq!(running.heard.of(4), Some(Err(Refusal::Unavailable)));
+        assert_eq!(running.heard.of(5), None);
+        assert_eq!(running.heard.of(7), Some(Err(Refusal::NoSuchSegment)));
+        running.log.full.store(false, Ordering::SeqCst);
+        running.pass(TICK).await;
+        assert_eq!(running.heard.of(5), Some(Err(Refusal::NoSuchSegment)));
+        assert_eq!(running.content("s").await, Some(Vec::new()));
+    });
+}
+
+#[test]
 fn full_overlay_holds_back_only_what_adds_rows() {
     on_paused_clock(async {
         let mut world = World::new(62);
