@@ -3,28 +3,22 @@
 //! What is cold is the server: it was killed and started again. The system's own file cache is not emptied, which takes
 //! rights that a benchmark does not have; so the limit is reading the same object files in the same run, just before.
 
+use crate::probe::Probe;
 use crate::world::{Stream, World, figure, line, objects, share};
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use dhara_benches::fill::{Ledger, fill};
 use dhara_benches::folder::read_sequentially;
-use dhara_benches::latency::Latencies;
 use dhara_benches::limit::{measure_loopback, per_second};
-use dhara_benches::pace::{Pace, follow};
 use dhara_benches::server::Server;
 use dhara_benches::wire::flush_to_storage;
-use dhara_client::{Client, ReadFrom, ReadUntil, SegmentRead, SegmentReader};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use dhara_client::{Client, ReadFrom, ReadUntil, SegmentRead};
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 const SEGMENTS: u16 = 4;
-/// An event at the tail each millisecond.
-const TAIL_PERIOD: Duration = Duration::from_millis(1);
-const TAIL_EVENT_BYTES: usize = 1024;
 
 #[derive(Args, Debug)]
 pub(crate) struct Catchup {
@@ -43,12 +37,6 @@ pub(crate) struct Catchup {
     /// How often history is read while the tail is measured.
     #[arg(long, default_value_t = 4)]
     tail_times: u32,
-}
-
-/// Latencies of appends and reads at the tail.
-struct Tail {
-    acks: Latencies,
-    reads: Latencies,
 }
 
 impl Catchup {
@@ -141,53 +129,12 @@ impl Catchup {
             ("while catching up", &mut meanwhile),
             ("alone, after", &mut after),
         ] {
-            let (acks, reads) = (tail.acks.describe(), tail.reads.describe());
-            figure(&format!("tail at 1000 events/s of 1 KiB, {what}"), &format!("{acks}, {reads}"))?;
+            tail.print(what)?;
         }
-        let p99 = |tail: &mut Tail| tail.reads.quantile(990).as_secs_f64();
-        let quiet = p99(&mut before).max(p99(&mut after));
-        let (computing, moved) = (p99(&mut computing), p99(&mut meanwhile));
+        let quiet = before.p99().max(after.p99());
+        let (computing, moved) = (computing.p99(), meanwhile.p99());
         figure("tail's p99 while catching up, of that alone", &share(moved, quiet))?;
         figure("tail's p99 while catching up, of that beside computing", &share(moved, computing))
-    }
-}
-
-/// Appends to the end of a segment and reads there.
-struct Probe {
-    store: String,
-    segment: String,
-    reader: Option<SegmentReader>,
-}
-
-impl Probe {
-    fn new(server: &Server, live: &Stream) -> Result<Self> {
-        let segment = live.segments().concat();
-        let reader = live.client.segment_reader(&segment.parse()?, 0);
-        Ok(Self { store: server.store.clone(), segment, reader: Some(reader) })
-    }
-
-    /// Measures for as long as `other` takes.
-    async fn measure<T>(&mut self, other: impl Future<Output = T>) -> Result<(T, Tail)> {
-        let Some(mut reader) = self.reader.take() else { bail!("an earlier measurement did not end") };
-        let stop = Arc::new(AtomicBool::new(false));
-        // Late enough for the set-up to be over.
-        let start = Instant::now() + Duration::from_millis(200);
-        let segments = vec![self.segment.clone()];
-        let pace = Pace { segments, period: TAIL_PERIOD, event_bytes: TAIL_EVENT_BYTES, start };
-        let (store, stopping) = (self.store.clone(), Arc::clone(&stop));
-        let appending: JoinHandle<Result<Latencies>> =
-            tokio::spawn(async move { pace.run(&store, &stopping).await });
-        let reading: JoinHandle<Result<(SegmentReader, Latencies)>> = tokio::spawn(async move {
-            let latencies = follow(&mut reader, TAIL_EVENT_BYTES, start).await?;
-            Ok((reader, latencies))
-        });
-        tokio::time::sleep_until(start).await;
-        let result = other.await;
-        stop.store(true, Ordering::Relaxed);
-        let acks = appending.await??;
-        let (reader, reads) = reading.await??;
-        self.reader = Some(reader);
-        Ok((result, Tail { acks, reads }))
     }
 }
 

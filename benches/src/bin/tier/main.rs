@@ -3,6 +3,8 @@
 //! Every run starts a Dhara of its own in a new folder and removes the folder afterwards. Build both with `--release`.
 
 mod catchup;
+mod outage;
+mod probe;
 mod recover;
 mod trickle;
 mod world;
@@ -37,6 +39,8 @@ struct Options {
 enum Measure {
     /// Reads a stream from long-term storage into a cold server, and what that does to readers at the tail.
     Catchup(catchup::Catchup),
+    /// Takes long-term storage away and gives it back under writers and readers at the tail.
+    Outage(outage::Outage),
     /// Appends a little to many segments: objects a second, latency, memory.
     Trickle(trickle::Trickle),
     /// Starts a server whose log holds much that is in no object.
@@ -64,6 +68,7 @@ async fn run() -> Result<()> {
     let world = World::new(options.binary, data.clone(), options.tier, options.tier_endpoint)?;
     let done = match options.measure {
         Measure::Catchup(catchup) => catchup.run(&world).await,
+        Measure::Outage(outage) => outage.run(&world).await,
         Measure::Trickle(trickle) => trickle.run(&world).await,
         Measure::Recover(recover) => recover.run(&world).await,
         Measure::Writers(writers) => writers.run(&world).await,

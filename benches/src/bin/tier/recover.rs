@@ -3,7 +3,7 @@
 //! The log is kept un-tiered by taking long-term storage away under the running server: its folder is moved aside and
 //! a file stands in its place, so that every upload fails. Before the next start the folder comes back.
 
-use crate::world::{Stream, World, figure, line, share};
+use crate::world::{Aside, Stream, World, figure, line, share};
 use anyhow::{Context, Result, bail};
 use bytes::BytesMut;
 use clap::Args;
@@ -11,9 +11,8 @@ use dhara_benches::fill::{Ledger, fill, put_event, set_up};
 use dhara_benches::folder::{files, read_sequentially};
 use dhara_benches::limit::per_second;
 use dhara_benches::wire::{self, Heard, flush_to_storage};
-use dhara_stdx::{Disk, Entropy, RealDisk, SystemEntropy};
+use dhara_stdx::{Entropy, SystemEntropy};
 use dhara_wire::codec::Uuid;
-use std::path::{Path, PathBuf};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -116,24 +115,4 @@ async fn lengths(store: &str, stream: &Stream) -> Result<Vec<(String, u64)>> {
         }
     }
     Ok(lengths)
-}
-
-/// A folder that was taken away; a file stands in its place.
-struct Aside {
-    folder: PathBuf,
-    kept: PathBuf,
-}
-
-impl Aside {
-    fn take(folder: &Path) -> Result<Self> {
-        let aside = Self { folder: folder.to_owned(), kept: folder.with_extension("aside") };
-        RealDisk.rename(&aside.folder, &aside.kept)?;
-        std::fs::write(&aside.folder, [])?;
-        Ok(aside)
-    }
-
-    fn give_back(self) -> Result<()> {
-        std::fs::remove_file(&self.folder)?;
-        Ok(RealDisk.rename(&self.kept, &self.folder)?)
-    }
 }

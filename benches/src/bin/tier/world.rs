@@ -4,6 +4,7 @@ use anyhow::Result;
 use dhara_benches::folder;
 use dhara_benches::server::{Server, beside};
 use dhara_client::{Client, ClientConfig, SegmentId, StreamName, StreamSettings};
+use dhara_stdx::{Disk, RealDisk};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -103,6 +104,26 @@ impl Stream {
     pub(crate) fn segments(&self) -> Vec<String> {
         let segment = |number: u16| self.name.segment(SegmentId::new(number.into(), 0)).to_string();
         (0..self.count).map(segment).collect()
+    }
+}
+
+/// A folder that was taken away; a file stands in its place.
+pub(crate) struct Aside {
+    folder: PathBuf,
+    kept: PathBuf,
+}
+
+impl Aside {
+    pub(crate) fn take(folder: &Path) -> Result<Self> {
+        let aside = Self { folder: folder.to_owned(), kept: folder.with_extension("aside") };
+        RealDisk.rename(&aside.folder, &aside.kept)?;
+        std::fs::write(&aside.folder, [])?;
+        Ok(aside)
+    }
+
+    pub(crate) fn give_back(self) -> Result<()> {
+        std::fs::remove_file(&self.folder)?;
+        Ok(RealDisk.rename(&self.kept, &self.folder)?)
     }
 }
 

@@ -1,0 +1,171 @@
+//! A file on its way into the folder: written and flushed in steps, then given its name.
+//!
+//! A flush of much holds up every other one on the same disk, the log's too, for as long as the disk takes for all of it.
+//! So it is flushed every few MiB, and one step of all uploads to a folder is on its way at a time.
+
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use dhara_stdx::{Disk, DiskFile, RealDisk};
+use object_store::{Error, MultipartUpload, PutPayload, PutResult, Result, UploadPart};
+use parking_lot::Mutex;
+use tokio::task::spawn_blocking;
+
+use super::failed;
+
+/// Bytes that are flushed together.
+const STEP_BYTES: usize = 4 << 20;
+/// Names under which one file may be on its way at a time: attempts that were given up may still be running.
+const ATTEMPTS_MAX: u32 = 32;
+
+/// Held by the upload whose step it is; all uploads to a folder share it.
+pub(super) type Turn = Arc<Mutex<()>>;
+
+/// A file that has no name of its own yet. Unless it is published it goes with this value.
+#[derive(Debug)]
+pub(super) struct Staged {
+    turn: Turn,
+    file: Arc<dyn DiskFile>,
+    path: PathBuf,
+    staged: PathBuf,
+    published: AtomicBool,
+}
+
+/// The name of attempt `number`; whoever lists a folder leaves such names out.
+pub(super) fn staged_name(path: &Path, number: u32) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!("#{number}"));
+    name.into()
+}
+
+/// Removes what attempts to write the file at `path` left behind when their process ended.
+pub(super) fn remove_staged(path: &Path) -> io::Result<()> {
+    for number in 0..ATTEMPTS_MAX {
+        match RealDisk.remove(&staged_name(path, number)) {
+            // An attempt takes the first name that is free.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            removed => removed?,
+        }
+    }
+    Ok(())
+}
+
+impl Staged {
+    pub(super) fn begin(turn: Turn, path: PathBuf) -> io::Result<Self> {
+        let mut number = 0;
+        loop {
+            let staged = staged_name(&path, number);
+            match RealDisk.open(&staged, dhara_stdx::OpenMode::CreateNew) {
+                Ok(file) => return Ok(Self { turn, file, path, staged, published: AtomicBool::new(false) }),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && number < ATTEMPTS_MAX => {
+                    number += 1
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) else {
+                        return Err(error);
+                    };
+                    RealDisk.create_dir_all(folder)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Writes `payload` at `at`; it is durable afterwards.
+    pub(super) fn write(&self, payload: &PutPayload, mut at: u64) -> io::Result<()> {
+        let mut chunks = payload.iter().filter(|chunk| !chunk.is_empty()).cloned().peekable();
+        while chunks.peek().is_some() {
+            let _turn = self.turn.lock();
+            let mut room = STEP_BYTES;
+            while room > 0
+                && let Some(chunk) = chunks.peek_mut()
+            {
+                let part = chunk.split_to(room.min(chunk.len()));
+                room -= part.len();
+                if chunk.is_empty() {
+                    chunks.next();
+                }
+                self.file.write_at(&part, at)?;
+                at += part.len() as u64;
+            }
+            self.file.sync_data()?;
+        }
+        Ok(())
+    }
+
+    /// Gives the file its name, for good.
+    pub(super) fn publish(&self) -> io::Result<()> {
+        self.file.sync_all()?;
+        RealDisk.rename(&self.staged, &self.path)?;
+        self.published.store(true, Ordering::Relaxed);
+        self.path.parent().map_or(Ok(()), |folder| RealDisk.sync_dir(folder))
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if !self.published.load(Ordering::Relaxed) {
+            // What cannot be removed now goes when the name is deleted.
+            let _tried = RealDisk.remove(&self.staged);
+        }
+    }
+}
+
+/// An upload whose parts come one by one.
+#[derive(Debug)]
+pub(super) struct Parts {
+    staged: Option<Arc<Staged>>,
+    location: object_store::path::Path,
+    /// Where the next part begins.
+    at: u64,
+    failed: Arc<AtomicBool>,
+}
+
+impl Parts {
+    pub(super) fn new(staged: Staged, location: object_store::path::Path) -> Self {
+        Self { staged: Some(Arc::new(staged)), location, at: 0, failed: Arc::default() }
+    }
+
+    fn ended(&self) -> Error {
+        failed(&self.location, io::Error::new(ErrorKind::BrokenPipe, "the upload has ended"))
+    }
+}
+
+#[async_trait]
+impl MultipartUpload for Parts {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        let Some(staged) = self.staged.clone() else {
+            let ended = self.ended();
+            return Box::pin(async { Err(ended) });
+        };
+        let (at, location, failure) = (self.at, self.location.clone(), Arc::clone(&self.failed));
+        self.at += data.content_length() as u64;
+        Box::pin(async move {
+            let written = spawn_blocking(move || staged.write(&data, at)).await;
+            let written = written
+                .map_err(Error::from)
+                .and_then(|written| written.map_err(|error| failed(&location, error)));
+            failure.fetch_or(written.is_err(), Ordering::Relaxed);
+            written
+        })
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        let staged = self.staged.take().filter(|_staged| !self.failed.load(Ordering::Relaxed));
+        let staged = staged.ok_or_else(|| self.ended())?;
+        spawn_blocking(move || staged.publish()).await?.map_err(|error| failed(&self.location, error))?;
+        Ok(put_result())
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.staged = None;
+        Ok(())
+    }
+}
+
+pub(super) fn put_result() -> PutResult {
+    PutResult { e_tag: None, version: None, extensions: object_store::Extensions::default() }
+}
