@@ -1,7 +1,7 @@
 //! A file on its way into the folder: written and flushed in steps, then given its name.
 //!
 //! A flush of much holds up every other one on the same disk, the log's too, for as long as the disk takes for all of it.
-//! So it is flushed every few MiB, and one step of all uploads to a folder is on its way at a time.
+//! So it is flushed every MiB, and one step of all uploads to a folder is on its way at a time.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use tokio::task::spawn_blocking;
 use super::failed;
 
 /// Bytes that are flushed together.
-const STEP_BYTES: usize = 4 << 20;
+const STEP_BYTES: usize = 1 << 20;
 /// Names under which one file may be on its way at a time: attempts that were given up may still be running.
 const ATTEMPTS_MAX: u32 = 32;
 
