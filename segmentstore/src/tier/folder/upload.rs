@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use dhara_stdx::{Disk, DiskFile, RealDisk};
+use dhara_stdx::{Disk, DiskFile, OpenMode, RealDisk};
 use object_store::{Error, MultipartUpload, PutPayload, PutResult, Result, UploadPart};
 use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
@@ -30,7 +30,7 @@ pub(super) struct Staged {
     turn: Turn,
     file: Arc<dyn DiskFile>,
     path: PathBuf,
-    staged: PathBuf,
+    written_as: PathBuf,
     published: AtomicBool,
 }
 
@@ -57,11 +57,13 @@ impl Staged {
     pub(super) fn begin(turn: Turn, path: PathBuf) -> io::Result<Self> {
         let mut number = 0;
         loop {
-            let staged = staged_name(&path, number);
-            match RealDisk.open(&staged, dhara_stdx::OpenMode::CreateNew) {
-                Ok(file) => return Ok(Self { turn, file, path, staged, published: AtomicBool::new(false) }),
+            let written_as = staged_name(&path, number);
+            match RealDisk.open(&written_as, OpenMode::CreateNew) {
+                Ok(file) => {
+                    return Ok(Self { turn, file, path, written_as, published: AtomicBool::new(false) });
+                }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists && number < ATTEMPTS_MAX => {
-                    number += 1
+                    number += 1;
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) else {
@@ -99,7 +101,7 @@ impl Staged {
     /// Gives the file its name, for good.
     pub(super) fn publish(&self) -> io::Result<()> {
         self.file.sync_all()?;
-        RealDisk.rename(&self.staged, &self.path)?;
+        RealDisk.rename(&self.written_as, &self.path)?;
         self.published.store(true, Ordering::Relaxed);
         self.path.parent().map_or(Ok(()), |folder| RealDisk.sync_dir(folder))
     }
@@ -109,7 +111,7 @@ impl Drop for Staged {
     fn drop(&mut self) {
         if !self.published.load(Ordering::Relaxed) {
             // What cannot be removed now goes when the name is deleted.
-            let _tried = RealDisk.remove(&self.staged);
+            let _tried = RealDisk.remove(&self.written_as);
         }
     }
 }
