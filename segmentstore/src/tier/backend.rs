@@ -63,6 +63,12 @@ pub enum BackendError {
         what: &'static str,
     },
     /// There is no such folder; none is made, since it may be a disk that is not mounted.
+    #[error("there is no folder {path}")]
+    NoFolder {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder cannot be opened.
     #[error("open the folder {path}")]
     Folder {
         /// The folder.
@@ -106,6 +112,9 @@ enum Provider {
 pub fn open_store(place: &str, options: &BackendOptions) -> Result<Arc<dyn ObjectStore>, BackendError> {
     let (provider, bucket, prefix) = match parse(place)? {
         Place::Folder(path) => {
+            if !path.is_dir() {
+                return Err(BackendError::NoFolder { path });
+            }
             return local_store(&path).map_err(|source| BackendError::Folder { path, source });
         }
         Place::Bucket { provider, bucket, prefix } => (provider, bucket, prefix),
@@ -314,7 +323,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("missing");
         let opened = open_store(missing.to_str().unwrap(), &BackendOptions::default());
-        assert!(matches!(opened, Err(BackendError::Folder { .. })));
+        assert!(matches!(opened, Err(BackendError::NoFolder { .. })));
         assert!(!missing.exists());
     }
 
