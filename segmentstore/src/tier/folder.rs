@@ -230,7 +230,7 @@ mod tests {
         let (root, path) = (tempfile::tempdir().unwrap(), Path::from("object"));
         let folder = Folder::open(root.path()).unwrap();
         let file = root.path().join("object");
-        for left in [staged_name(&file, 0), staged_name(&file, 1), root.path().join("object2#0")] {
+        for left in [staged_name(&file, 0), staged_name(&file, 2), root.path().join("object2#0")] {
             std::fs::write(left, "half").unwrap();
         }
         assert!(matches!(folder.delete(&path).await, Ok(()) | Err(Error::NotFound { .. })));
@@ -238,6 +238,21 @@ mod tests {
         folder.put(&path, payload(10, 1)).await.unwrap();
         folder.delete(&path).await.unwrap();
         assert_eq!(names(root.path()), ["object2#0"]);
+    }
+
+    #[tokio::test]
+    async fn uploads_side_by_side_into_a_new_folder_all_succeed() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = Folder::open(root.path()).unwrap();
+        for round in 0..20 {
+            let paths: Vec<Path> = (0..8).map(|n| Path::from(format!("{round}/new/{n}"))).collect();
+            let puts = paths.iter().map(|path| folder.put(path, payload(10, 1)));
+            futures_util::future::try_join_all(puts).await.unwrap();
+        }
+        std::fs::remove_dir_all(root.path().join("0")).unwrap();
+        let path = Path::from("0/new/0");
+        assert!(matches!(folder.put(&path, payload(10, 1)).await, Err(Error::NotFound { .. })));
+        folder.put(&path, payload(10, 1)).await.unwrap();
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 //! A flush of much holds up every other one on the same disk, the log's too, for as long as the disk takes for all of it.
 //! So it is flushed every MiB, and one step of all uploads to a folder is on its way at a time.
 
+use std::collections::HashSet;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,10 +20,11 @@ use super::failed;
 /// Bytes that are flushed together.
 const STEP_BYTES: usize = 1 << 20;
 /// Names under which one file may be on its way at a time: attempts that were given up may still be running.
-const ATTEMPTS_MAX: u32 = 32;
+const ATTEMPTS_MAX: u32 = 8;
 
-/// Held by the upload whose step it is; all uploads to a folder share it.
-pub(super) type Turn = Arc<Mutex<()>>;
+/// Held by the upload whose step it is; all uploads to a folder share it. It knows the folders whose own names are durable:
+/// that one is there does not say so, since another upload, or a process that was killed, may only just have made it.
+pub(super) type Turn = Arc<Mutex<HashSet<PathBuf>>>;
 
 /// A file that has no name of its own yet. Unless it is published it goes with this value.
 #[derive(Debug)]
@@ -45,8 +47,7 @@ pub(super) fn staged_name(path: &Path, number: u32) -> PathBuf {
 pub(super) fn remove_staged(path: &Path) -> io::Result<()> {
     for number in 0..ATTEMPTS_MAX {
         match RealDisk.remove(&staged_name(path, number)) {
-            // An attempt takes the first name that is free.
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
             removed => removed?,
         }
     }
@@ -55,23 +56,28 @@ pub(super) fn remove_staged(path: &Path) -> io::Result<()> {
 
 impl Staged {
     pub(super) fn begin(turn: Turn, path: PathBuf) -> io::Result<Self> {
+        let mut durable = turn.lock();
+        let folder = path.parent().unwrap_or(Path::new(""));
+        if !durable.contains(folder) {
+            RealDisk.create_dir_all(folder)?;
+            durable.insert(folder.to_owned());
+        }
         let mut number = 0;
         loop {
             let written_as = staged_name(&path, number);
             match RealDisk.open(&written_as, OpenMode::CreateNew) {
                 Ok(file) => {
+                    drop(durable);
                     return Ok(Self { turn, file, path, written_as, published: AtomicBool::new(false) });
                 }
-                Err(error) if error.kind() == ErrorKind::AlreadyExists && number < ATTEMPTS_MAX => {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && number + 1 < ATTEMPTS_MAX => {
                     number += 1;
                 }
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) else {
-                        return Err(error);
-                    };
-                    RealDisk.create_dir_all(folder)?;
+                Err(error) => {
+                    // Somebody took it away; the next attempt makes it again.
+                    durable.remove(folder);
+                    return Err(error);
                 }
-                Err(error) => return Err(error),
             }
         }
     }
