@@ -111,6 +111,10 @@ impl Objects {
         let read = self.store.get_ranges(&path, &ranges);
         let read = bounded("read a range", limit_of(end - at), read).await;
         let mut pieces = read.map_err(|error| missing(error, id))?;
+        if pieces.len() != ranges.len() {
+            let got = pieces.iter().map(|piece| piece.len() as u64).sum();
+            return Err(TierError::Length { id, asked: end - at, got });
+        }
         for (piece, range) in pieces.iter_mut().zip(&ranges) {
             expect_length(id, range.end - range.start, piece)?;
             // Stores join what is asked for and cut one answer.
