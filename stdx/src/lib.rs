@@ -19,7 +19,7 @@ pub mod sim_disk;
 pub use budget::{ByteBudget, BytePermit};
 pub use chain::chain;
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use disk::{Disk, DiskFile, DiskLock, OpenMode, RealDisk};
+pub use disk::{Disk, DiskFile, DiskLock, OpenMode, RealDisk, remove_in_steps};
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use gate::{Gate, GateGuard};
 pub use mmap::{FileMap, MapBorrows};

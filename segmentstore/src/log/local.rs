@@ -322,7 +322,7 @@ impl Log for LocalLog {
 
     fn room(&self) -> LogRoom {
         let Shared { config, table, keeper, queue, .. } = &*self.shared;
-        let (used_bytes, left) = (table.used_bytes(), table.left_bytes());
+        let (used_bytes, left) = (table.used_bytes() + keeper.lent_bytes(), table.left_bytes());
         let within_budget = config.budget_bytes.saturating_sub(used_bytes);
         // On a full disk only what is reserved already can be filled.
         let more = if keeper.is_full() { within_budget.min(keeper.ready_bytes()) } else { within_budget };

@@ -53,8 +53,6 @@ struct Inner {
     /// Number of the front file; the others follow without a gap.
     first: u64,
     files: VecDeque<Entry>,
-    /// Files let go while somebody read them.
-    detached: Vec<(MapBorrows, u64)>,
 }
 
 /// A file that nobody needs any more.
@@ -62,8 +60,8 @@ struct Inner {
 pub(super) struct Freed {
     pub number: u64,
     pub len: u64,
-    /// False if somebody still reads it: then its blocks must not be written again.
-    pub reusable: bool,
+    /// Who still reads it: until nobody does its blocks must neither change nor go.
+    pub borrows: MapBorrows,
 }
 
 /// All files of the log. Only the committer changes it.
@@ -137,11 +135,7 @@ impl FileTable {
                 Held::Sealed(map) => map.release(),
                 Held::Active(_) => unreachable!("only the last log file is active"),
             };
-            let reusable = !borrows.any();
-            if !reusable {
-                inner.detached.push((borrows, entry.len));
-            }
-            freed.push(Freed { number, len: entry.len, reusable });
+            freed.push(Freed { number, len: entry.len, borrows });
         }
         freed
     }
@@ -152,14 +146,9 @@ impl FileTable {
         inner.files.len() > 1 && inner.files[0].unneeded(marks)
     }
 
-    /// Bytes of all files, and of those only kept because somebody reads them.
+    /// Bytes of all files.
     pub(super) fn used_bytes(&self) -> u64 {
-        if !self.inner.read().detached.is_empty() {
-            self.inner.write().detached.retain(|(borrows, _)| borrows.any());
-        }
-        let inner = self.inner.read();
-        inner.files.iter().map(|entry| entry.len).sum::<u64>()
-            + inner.detached.iter().map(|(_, len)| len).sum::<u64>()
+        self.inner.read().files.iter().map(|entry| entry.len).sum()
     }
 
     /// Notes that a sealed file was shortened to its end.

@@ -16,7 +16,7 @@ use dhara_client::{Client, ReadFrom, ReadUntil, SegmentRead};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 const SEGMENTS: u16 = 4;
 
@@ -37,6 +37,9 @@ pub(crate) struct Catchup {
     /// How often history is read while the tail is measured.
     #[arg(long, default_value_t = 4)]
     tail_times: u32,
+    /// MB/s to read history at while the tail is measured; as fast as it comes unless given.
+    #[arg(long)]
+    tail_rate: Option<u64>,
 }
 
 impl Catchup {
@@ -64,7 +67,7 @@ impl Catchup {
 
         let server = self.start(world).await?;
         stream.reconnect(&server).await?;
-        let rate = per_second(total, read_segments(&stream, &ledgers).await?);
+        let rate = per_second(total, read_segments(&stream, &ledgers, None).await?);
         figure("catch-up, segments' bytes, CRC equal", &with_share(rate, limit))?;
         server.stop().await?;
 
@@ -117,7 +120,8 @@ impl Catchup {
         let mut before = probe.measure(sleep(lasts)).await?.1;
         let (computed, mut computing) = probe.measure(compute(lasts)).await?;
         computed?;
-        let reading = read_apart(server, stream, ledgers, self.tail_times);
+        let each = self.tail_rate.map(|rate| (rate * 1_000_000 / u64::from(SEGMENTS)).max(1));
+        let reading = read_apart(server, stream, ledgers, self.tail_times, each);
         let (read, mut meanwhile) = probe.measure(reading).await?;
         let rate = per_second(bytes(ledgers) * u64::from(self.tail_times), read?);
         let mut after = probe.measure(sleep(lasts)).await?.1;
@@ -138,12 +142,13 @@ impl Catchup {
     }
 }
 
-/// Reads all segments side by side and compares what they hold with what was written.
-async fn read_segments(stream: &Stream, ledgers: &[Ledger]) -> Result<Duration> {
+/// Reads all segments side by side, each at `rate` bytes per second if one is given, and compares what they hold with
+/// what was written.
+async fn read_segments(stream: &Stream, ledgers: &[Ledger], rate: Option<u64>) -> Result<Duration> {
     let started = Instant::now();
     let mut tasks = JoinSet::new();
     for (segment, ledger) in stream.segments().iter().zip(ledgers) {
-        tasks.spawn(read_segment(stream.client.clone(), segment.parse()?, *ledger));
+        tasks.spawn(read_segment(stream.client.clone(), segment.parse()?, *ledger, rate));
     }
     while let Some(done) = tasks.join_next().await {
         done??;
@@ -153,7 +158,13 @@ async fn read_segments(stream: &Stream, ledgers: &[Ledger]) -> Result<Duration> 
 
 /// As [`read_segments`] `times` times, by a thread of its own: whoever reads history is seldom the program that reads at
 /// the tail.
-async fn read_apart(server: &Server, stream: &Stream, ledgers: &[Ledger], times: u32) -> Result<Duration> {
+async fn read_apart(
+    server: &Server,
+    stream: &Stream,
+    ledgers: &[Ledger],
+    times: u32,
+    rate: Option<u64>,
+) -> Result<Duration> {
     let (controller, name, ledgers) = (server.controller.clone(), stream.name.clone(), ledgers.to_vec());
     on_thread("catch-up", move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -161,7 +172,7 @@ async fn read_apart(server: &Server, stream: &Stream, ledgers: &[Ledger], times:
             let stream = Stream::open(&controller, name, SEGMENTS).await?;
             let mut elapsed = Duration::ZERO;
             for _time in 0..times {
-                elapsed += read_segments(&stream, &ledgers).await?;
+                elapsed += read_segments(&stream, &ledgers, rate).await?;
             }
             Ok(elapsed)
         })
@@ -197,7 +208,13 @@ async fn on_thread<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Sen
     Ok(result)
 }
 
-async fn read_segment(client: Client, segment: dhara_client::SegmentName, ledger: Ledger) -> Result<()> {
+async fn read_segment(
+    client: Client,
+    segment: dhara_client::SegmentName,
+    ledger: Ledger,
+    rate: Option<u64>,
+) -> Result<()> {
+    let started = Instant::now();
     let mut reader = client.segment_reader(&segment, 0);
     let mut check = crc32fast::Hasher::new();
     let mut read = 0;
@@ -205,6 +222,9 @@ async fn read_segment(client: Client, segment: dhara_client::SegmentName, ledger
         let SegmentRead::Data { data, .. } = reader.next().await? else { bail!("{segment} ends at {read}") };
         check.update(&data);
         read += data.len() as u64;
+        if let Some(rate) = rate {
+            sleep_until(started + Duration::from_micros(read * 1_000_000 / rate)).await;
+        }
     }
     if read != ledger.bytes || check.finalize() != ledger.crc {
         bail!("{segment} does not hold what was written");

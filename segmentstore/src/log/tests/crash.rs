@@ -257,6 +257,11 @@ fn f08_borrowed_bytes_never_change_while_files_are_recycled() {
     assert!(log.room().used_bytes >= used_before, "borrowed files count as used");
     drop((held, reader));
     assert!(log.room().used_bytes <= 2 * FILE_BYTES);
+    writer.append(batch(0, 2, 201..=201, 10)).unwrap();
+    log.turn().unwrap();
+    let names = disk.list(&config(1).dir).unwrap();
+    let files = names.iter().filter(|name| file::log_number(name).is_some()).count();
+    assert!(files <= 2, "files that nobody reads any more keep their names: {names:?}");
 }
 
 /// F.10: nothing can be read before it is durable.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use dhara_stdx::{Disk, DiskFile, OpenMode, RealDisk};
+use dhara_stdx::{Disk, DiskFile, OpenMode, RealDisk, remove_in_steps};
 use object_store::{Error, MultipartUpload, PutPayload, PutResult, Result, UploadPart};
 use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
@@ -21,6 +21,8 @@ use super::failed;
 const STEP_BYTES: usize = 1 << 20;
 /// Names under which one file may be on its way at a time: attempts that were given up may still be running.
 const ATTEMPTS_MAX: u32 = 8;
+/// Number in the name of a file that is being removed: no attempt has it.
+const GOING: u32 = ATTEMPTS_MAX;
 
 /// Held by the upload whose step it is; all uploads to a folder share it. It knows the folders whose own names are durable:
 /// that one is there does not say so, since another upload, or a process that was killed, may only just have made it.
@@ -43,15 +45,18 @@ pub(super) fn staged_name(path: &Path, number: u32) -> PathBuf {
     name.into()
 }
 
-/// Removes what attempts to write the file at `path` left behind when their process ended.
-pub(super) fn remove_staged(path: &Path) -> io::Result<()> {
-    for number in 0..ATTEMPTS_MAX {
-        match RealDisk.remove(&staged_name(path, number)) {
+/// Removes the file at `path`, and what attempts to write it left behind when their process ended.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    for number in 0..=GOING {
+        match remove_in_steps(&RealDisk, &staged_name(path, number)) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             removed => removed?,
         }
     }
-    Ok(())
+    // Nobody may find it while it shrinks.
+    let going = staged_name(path, GOING);
+    RealDisk.rename(path, &going)?;
+    remove_in_steps(&RealDisk, &going)
 }
 
 impl Staged {
@@ -117,7 +122,7 @@ impl Drop for Staged {
     fn drop(&mut self) {
         if !self.published.load(Ordering::Relaxed) {
             // What cannot be removed now goes when the name is deleted.
-            let _tried = RealDisk.remove(&self.written_as);
+            let _tried = remove_in_steps(&RealDisk, &self.written_as);
         }
     }
 }
