@@ -71,6 +71,8 @@ enum Harm {
     Flip(Place),
     /// Half of what is not zeros at its end is left.
     Half,
+    /// The zeros at its end are gone.
+    Trimmed,
     Empty,
     Deleted,
 }
@@ -229,6 +231,10 @@ fn harm(path: &Path, harm: Harm) {
             bytes.truncate(used / 2);
             return write(path, &bytes);
         }
+        Harm::Trimmed => {
+            bytes.truncate(used);
+            return write(path, &bytes);
+        }
         Harm::Empty => return write(path, &[]),
         Harm::Deleted => return fs::remove_file(path).unwrap(),
     };
@@ -301,6 +307,7 @@ const MATRIX: &[(Kind, Harm, Due)] = &[
     (Kind::LastLog, Harm::Flip(Place::BeforeLast), Due::Refused("frame that a later one proves")),
     (Kind::LastLog, Harm::Flip(Place::Last), Due::Equal),
     (Kind::LastLog, Harm::Half, Due::Refused("log/0000000000000002.log is damaged")),
+    (Kind::LastLog, Harm::Trimmed, Due::Refused("it is cut off there")),
     (Kind::LastLog, Harm::Empty, Due::Refused("log/0000000000000002.log is damaged at byte 0")),
     (Kind::LastLog, Harm::Deleted, Due::Refused("or the file after it is gone")),
     (Kind::Reserved, Harm::Flip(Place::Middle), Due::Equal),

@@ -121,6 +121,7 @@ impl Committer {
             previous_crc: start.chain.previous_crc,
             containers: config.containers,
             created_ms: seams.clock.wall_ms(),
+            file_bytes: len,
         };
         file.write_at(&header.encode(), 0).map_err(|source| LogError::io("write", &fresh, source))?;
         table.push_active(start.number, header.incarnation, len, start.marks.len());
@@ -252,6 +253,19 @@ impl Committer {
 
     /// Writes and syncs one frame, then shows it.
     fn write(&mut self, frame: Frame, touched: &[(usize, u64)]) -> Result<(), LogError> {
+        let (at, bytes, crc) = self.put(frame, false)?;
+        self.active.at += bytes.len() as u64;
+        self.table.publish(at, bytes, touched);
+        self.chain = Chain { next: self.chain.next + 1, previous_crc: crc };
+        self.table.set_left(self.active.len - self.active.at);
+        if self.active.at > WAKE_KEEPER_AT {
+            self.keeper.wake();
+        }
+        Ok(())
+    }
+
+    /// Writes and syncs a frame behind the last one of the active file: where it lies, its bytes and its checksum.
+    fn put(&self, frame: Frame, followed: bool) -> Result<(u64, Bytes, u32), LogError> {
         let header = FrameHeader {
             number: self.chain.next,
             epoch: self.epoch,
@@ -260,21 +274,14 @@ impl Committer {
             payload_crc: crc32fast::hash(&frame.bytes[FRAME_HEADER_BYTES..]),
             acked_upto: self.chain.next - 1,
             previous_crc: self.chain.previous_crc,
+            followed,
         };
-        let Active { file, path, at, .. } = &self.active;
-        let at = *at;
-        assert!(at.is_multiple_of(BLOCK_BYTES) && at + header.bytes() <= self.active.len, "frame at {at}");
+        let Active { file, path, at, len, .. } = &self.active;
+        assert!(at.is_multiple_of(BLOCK_BYTES) && at + header.bytes() <= *len, "frame at {at}");
         let (bytes, crc) = frame.seal(&header, self.active.incarnation);
-        file.write_at(&bytes, at).map_err(|source| LogError::io("write", path, source))?;
+        file.write_at(&bytes, *at).map_err(|source| LogError::io("write", path, source))?;
         file.sync_data().map_err(|source| LogError::io("sync", path, source))?;
-        self.table.publish(at, bytes, touched);
-        self.chain = Chain { next: self.chain.next + 1, previous_crc: crc };
-        self.active.at += header.bytes();
-        self.table.set_left(self.active.len - self.active.at);
-        if self.active.at > WAKE_KEEPER_AT {
-            self.keeper.wake();
-        }
-        Ok(())
+        Ok((*at, bytes, crc))
     }
 
     /// Makes sure that a payload of this size fits, and what each file keeps room for after it.
@@ -305,6 +312,7 @@ impl Committer {
             previous_crc: self.chain.previous_crc,
             containers: self.config.containers,
             created_ms: self.seams.clock.wall_ms(),
+            file_bytes: spare.len,
         };
         let path = log_path(&self.config.dir, header.number);
         spare
@@ -314,6 +322,8 @@ impl Committer {
         spare.file.sync_data().map_err(|source| LogError::io("sync", &spare.path, source))?;
         self.seams.disk.rename(&spare.path, &path).map_err(|source| LogError::io("name", &path, source))?;
         sync_dir(&self.seams, &self.config)?;
+        // From now on this file is not the last one; were the next to vanish, nothing else would tell.
+        self.put(Frame::with_payload(0), true)?;
 
         let old = &self.active;
         let map = old.file.map_sealed(old.at).map_err(|source| LogError::io("map", &old.path, source))?;
@@ -326,7 +336,7 @@ impl Committer {
 }
 
 /// Bytes that frames of data leave at the end of a file: for one frame of floors, which lets files go when there is
-/// no room for a new one, and for one that proves the last frame.
+/// no room for a new one, and for one that proves the last frame or says that another file follows.
 pub(super) fn kept_bytes(floors: usize) -> u64 {
     frame_bytes(floors) + BLOCK_BYTES
 }

@@ -4,7 +4,7 @@
 //! thread is a loop over [`Committer::commit`]; a simulation calls [`LocalLog::turn`] instead.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -230,23 +230,33 @@ fn start(seams: &Seams, config: &LogConfig) -> Result<Started, LogError> {
         marks: recovered.marks,
         unproven: recovered.unproven,
     };
-    let mut behind_end = None;
-    for found in recovered.files {
-        behind_end = (found.end < found.len).then(|| (found.path.clone(), found.header.number, found.end));
+    let epochs = recovered.files.iter().skip(1).map(|found| found.header.epoch).chain([start.epoch]);
+    let epochs: Vec<u64> = epochs.collect();
+    let mut ended = Vec::new();
+    for (found, next_epoch) in recovered.files.into_iter().zip(epochs) {
+        if found.header.epoch < next_epoch && found.end < found.len {
+            ended.push((found.path.clone(), found.header.number, found.end));
+        }
         let failed = |source| LogError::io("map", &found.path, source);
         let map = found.file.map_sealed(found.end).map_err(failed)?;
         table.push_sealed((found.header.number, found.header.incarnation), found.len, map, found.last);
     }
     let parts = (Arc::clone(&table), Arc::clone(&keeper));
     let committer = Committer::start(seams.clone(), config.clone(), parts, start)?;
-    if let Some((path, number, end)) = behind_end {
-        // The new file says where this one ends, so what it reserved behind that is given back.
-        let cut = seams.disk.open(&path, OpenMode::Write).and_then(|file| file.set_len(end));
-        cut.map_err(|source| LogError::io("shorten", &path, source))?;
+    for (path, number, end) in ended {
+        // The file after it says where it ends, so what it reserved behind that is given back; and its length says from
+        // then on that there is a file after it.
+        shorten(&*seams.disk, &path, end).map_err(|source| LogError::io("shorten", &path, source))?;
         table.set_len(number, end);
     }
     let marks = committer.marks().to_vec();
     Ok((committer, table, keeper, marks))
+}
+
+fn shorten(disk: &dyn Disk, path: &Path, len: u64) -> std::io::Result<()> {
+    let file = disk.open(path, OpenMode::Write)?;
+    file.set_len(len)?;
+    file.sync_all()
 }
 
 /// Ends every writer on whatever way the log thread ends, a panic among them.

@@ -70,16 +70,16 @@ pub(super) fn recover(seams: &Seams, config: &LogConfig) -> Result<Recovered, Lo
         let found = open(seams, config, *number)?;
         recovered.files.push(found);
     }
-    check_last(recovered.files.last(), config)?;
+    check_last(recovered.files.last())?;
     recovered.scan()?;
     Ok(recovered)
 }
 
-/// Refuses a last file that is shorter than any is made. It was cut off, frames and their proof alike; or it was shortened
+/// Refuses a last file that is shorter than it was made. It was cut off, frames and their proof alike; or it was shortened
 /// since another file followed it, and that one is gone.
-fn check_last(last: Option<&Found>, config: &LogConfig) -> Result<(), LogError> {
+fn check_last(last: Option<&Found>) -> Result<(), LogError> {
     match last {
-        Some(last) if last.len < config.first_file_bytes => {
+        Some(last) if last.len < last.header.file_bytes => {
             Err(LogError::rotten(&last.path, last.len, "it is cut off there, or the file after it is gone"))
         }
         _ => Ok(()),
@@ -195,6 +195,9 @@ impl Scan<'_> {
         // Only one frame is ever under way, so at most the last valid one is not proven: keep it apart.
         let mut waiting: Option<(u64, FrameHeader, u32, Bytes)> = None;
         while let Some(frame) = self.follow(&mut reader, at)? {
+            if frame.header.followed {
+                return Err(LogError::rotten(&found.path, at, "the log file that follows it is gone"));
+            }
             if frame.header.acked_upto + 1 != frame.header.number {
                 return Err(LogError::rotten(&found.path, at, "frame proves less than it must"));
             }

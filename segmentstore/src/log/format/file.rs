@@ -18,7 +18,7 @@ pub(in crate::log) const FIRST_FRAME_AT: u64 = BLOCK_BYTES;
 pub(in crate::log) const LOCK_NAME: &str = "LOCK";
 
 const MAGIC: [u8; 8] = *b"DHARALOG";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 /// Addresses keep the offset in their low bits, so files stay below 4 GiB.
 const OFFSET_BITS: u32 = 32;
 
@@ -43,6 +43,8 @@ pub(in crate::log) struct FileHeader {
     pub containers: u16,
     /// Wall time of creation, for people.
     pub created_ms: i64,
+    /// Bytes of the file as it was made.
+    pub file_bytes: u64,
 }
 
 /// Why bytes are not a header.
@@ -72,6 +74,7 @@ impl FileHeader {
         out.put_u16_le(self.containers);
         out.put_u16_le(0);
         out.put_i64_le(self.created_ms);
+        out.put_u64_le(self.file_bytes);
         out.resize(HEADER_BYTES - 4, 0);
         let crc = crc32fast::hash(&out);
         out.put_u32_le(crc);
@@ -99,7 +102,7 @@ impl FileHeader {
         let (first_frame, previous_end) = (from.get_u64_le(), from.get_u64_le());
         let (previous_crc, containers) = (from.get_u32_le(), from.get_u16_le());
         from.advance(2);
-        let created_ms = from.get_i64_le();
+        let (created_ms, file_bytes) = (from.get_i64_le(), from.get_u64_le());
         Ok(Self {
             log,
             number,
@@ -110,6 +113,7 @@ impl FileHeader {
             previous_crc,
             containers,
             created_ms,
+            file_bytes,
         })
     }
 }
@@ -172,6 +176,7 @@ mod tests {
             previous_crc: 5,
             containers: 4,
             created_ms: -1,
+            file_bytes: 1 << 27,
         }
     }
 

@@ -15,6 +15,8 @@ pub(in crate::log) const PAYLOAD_BYTES_MAX: usize = 20 << 20;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"DFRM");
 const VERSION: u8 = 1;
+/// Flag of a frame that says only that another file follows.
+const FOLLOWED: u8 = 1;
 
 /// The header of a frame, without its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +32,8 @@ pub(in crate::log) struct FrameHeader {
     pub acked_upto: u64,
     /// Header checksum of the frame before.
     pub previous_crc: u32,
+    /// It is no part of the chain but says that another file follows, whose first frame has this number.
+    pub followed: bool,
 }
 
 /// Bytes that a frame with `payload` bytes takes in its file.
@@ -52,7 +56,7 @@ impl FrameHeader {
         let mut out = &mut into[..];
         out.put_u32_le(MAGIC);
         out.put_u8(VERSION);
-        out.put_u8(0);
+        out.put_u8(if self.followed { FOLLOWED } else { 0 });
         out.put_u16_le(64);
         out.put_u64_le(self.number);
         out.put_u64_le(self.epoch);
@@ -72,11 +76,11 @@ impl FrameHeader {
     pub(in crate::log) fn decode(bytes: &[u8], incarnation: u64) -> Option<(Self, u32)> {
         let bytes = bytes.get(..FRAME_HEADER_BYTES)?;
         let mut from = bytes;
-        if from.get_u32_le() != MAGIC
-            || from.get_u8() != VERSION
-            || from.get_u8() != 0
-            || from.get_u16_le() != 64
-        {
+        if from.get_u32_le() != MAGIC || from.get_u8() != VERSION {
+            return None;
+        }
+        let flags = from.get_u8();
+        if flags & !FOLLOWED != 0 || from.get_u16_le() != 64 {
             return None;
         }
         let (number, epoch) = (from.get_u64_le(), from.get_u64_le());
@@ -89,6 +93,7 @@ impl FrameHeader {
             payload_crc: from.get_u32_le(),
             acked_upto: from.get_u64_le(),
             previous_crc: from.get_u32_le(),
+            followed: flags == FOLLOWED,
         };
         from.advance(8);
         let crc = from.get_u32_le();
@@ -120,14 +125,17 @@ mod tests {
             payload_crc: 0xaabb_ccdd,
             acked_upto: 0x0102_0304_0506_0707,
             previous_crc: 0x1122_3344,
+            followed: false,
         }
     }
 
     #[test]
     fn header_comes_back_as_it_was() {
-        let mut bytes = [0; FRAME_HEADER_BYTES];
-        let crc = header().encode(77, &mut bytes);
-        assert_eq!(FrameHeader::decode(&bytes, 77), Some((header(), crc)));
+        for followed in [false, true] {
+            let (header, mut bytes) = (FrameHeader { followed, ..header() }, [0; FRAME_HEADER_BYTES]);
+            let crc = header.encode(77, &mut bytes);
+            assert_eq!(FrameHeader::decode(&bytes, 77), Some((header, crc)));
+        }
     }
 
     #[test]

@@ -15,6 +15,12 @@ use super::*;
 /// The bytes of a file that holds one batch, as docs/formats.md draws them: never change without a new version.
 const GOLDEN: &str = include_str!("golden.hex");
 
+/// The frame that says that another file follows, without the zeros at its end.
+const GOLDEN_FOLLOWED: &str = concat!(
+    "4446524d0101400006000000000000000100000000000000529f0f13000000000000000000000000",
+    "05000000000000000489fccc0000000000000000d2547639"
+);
+
 fn small_log() -> SimDisk {
     let disk = SimDisk::new(1);
     let log = open_manual(&disk, &config(2), 42).unwrap();
@@ -32,11 +38,20 @@ fn small_log() -> SimDisk {
 fn blocks_in_hex(bytes: &[u8]) -> String {
     let used =
         bytes.chunks(4096).map(|block| &block[..block.iter().rposition(|b| *b != 0).map_or(0, |at| at + 1)]);
-    used.take(3).fold(String::new(), |mut lines, block| {
-        for byte in block {
-            write!(lines, "{byte:02x}").unwrap();
-        }
-        lines + "\n"
+    used.take(3).map(|block| hex(block) + "\n").collect()
+}
+
+/// The last block that is not all zeros, up to its last byte that is not zero.
+fn last_block_in_hex(bytes: &[u8]) -> String {
+    let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+    let start = used.saturating_sub(1) / 4096 * 4096;
+    hex(&bytes[start..used])
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut hex, byte| {
+        write!(hex, "{byte:02x}").unwrap();
+        hex
     })
 }
 
@@ -69,6 +84,8 @@ fn last_file_that_is_cut_off_or_gone_is_found() {
     let disk = small_log();
     disk.open(&path(1), OpenMode::Write).unwrap().set_len(8192).unwrap();
     assert_eq!(refused(&disk), (path(1), 8192), "in the middle of what was acknowledged");
+    disk.open(&path(1), OpenMode::Write).unwrap().set_len(FILE_BYTES - 1).unwrap();
+    assert_eq!(refused(&disk), (path(1), FILE_BYTES - 1), "behind all frames");
 
     let disk = small_log();
     let log = open_manual(&disk, &config(2), 43).unwrap();
@@ -79,6 +96,36 @@ fn last_file_that_is_cut_off_or_gone_is_found() {
     let disk = disk.kill();
     disk.remove(&path(2)).unwrap();
     assert_eq!(refused(&disk).0, path(1), "it was shortened when the file after it was made");
+}
+
+#[test]
+fn file_that_is_gone_after_the_log_went_on_in_it_is_found() {
+    let path = |number| file::log_path(Path::new("log"), number);
+    let disk = SimDisk::new(1);
+    let log = open_manual(&disk, &config(1), 42).unwrap();
+    let (_reader, mut writer) = log.open(ContainerId(0)).unwrap();
+    writer.begin(ContainerEpoch(1)).unwrap();
+    let mut sequence = 0;
+    for files in 2..=5 {
+        while !disk.exists(&path(files)).unwrap() {
+            sequence += 1;
+            writer.append(batch(0, 1, sequence..=sequence, 9000)).unwrap();
+            log.turn().unwrap();
+        }
+    }
+    let whole = disk.kill();
+    assert_eq!(last_block_in_hex(&whole.content(&path(1)).unwrap()), GOLDEN_FOLLOWED);
+    assert!(check(&config(1), Arc::new(whole.clone())).is_ok());
+    for gone in 2..=5 {
+        let disk = whole.kill();
+        for number in gone..=5 {
+            disk.remove(&path(number)).unwrap();
+        }
+        match open_manual(&disk, &config(1), 43) {
+            Err(LogError::Rotten { path: found, .. }) => assert_eq!(found, path(gone - 1)),
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 proptest! {
