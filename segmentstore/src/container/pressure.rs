@@ -13,7 +13,7 @@ use tokio::time::Instant;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is held in line at most, operations and their bytes.
-const LINE_MAX: usize = 65_536;
+pub(super) const LINE_MAX: usize = 65_536;
 const LINE_BYTES_MAX: usize = 64 << 20;
 
 /// How much a container keeps in memory of what long-term storage has not taken yet.
@@ -211,12 +211,12 @@ impl Pressure {
             .filter_map(|(adds, since)| since.filter(|_since| adds))
     }
 
-    /// Whether something that it adds to is short, and neither that nor its own waiting has lasted too long. That it
-    /// counts both keeps a shortage that comes and goes from making anybody wait for ever.
+    /// Whether something that it adds to is short, or nothing may be admitted, and neither that shortage nor its own
+    /// waiting has lasted too long. That it counts both keeps a shortage that comes and goes from making anybody wait for ever.
     fn waits(&self, adds: Adds, since: Instant, now: Instant) -> bool {
         let lately = |since: Instant| now.duration_since(since) < PATIENCE;
-        let mut short = self.short_of(adds).peekable();
-        short.peek().is_some() && short.all(lately) && lately(since)
+        let missing = self.overlay_is_at_its_end || self.refuses(adds);
+        missing && lately(since) && self.short_of(adds).all(lately)
     }
 }
 
@@ -322,7 +322,7 @@ mod tests {
             Just(Kind::Remove),
             Just(Kind::Seal)
         ];
-        let stock = (any::<bool>(), 0_u64..20, 0_usize..150);
+        let stock = (any::<bool>(), 0_u64..20, 0_usize..250);
         let step = prop_oneof![
             4 => kinds.prop_map(Step::Comes),
             1 => stock.prop_map(|(log_is_full, places, overlay_bytes)| {

@@ -217,8 +217,10 @@ impl Task {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let (apply, admit) = (!self.work.due.is_empty(), self.may_admit());
-            let line_is_due = admit && self.work.pressure.has_due(Instant::now());
+            let (apply, may_admit) = (!self.work.due.is_empty(), self.may_admit());
+            // A full line takes no more, but it has to move on.
+            let line_is_due = may_admit && self.work.pressure.has_due(Instant::now());
+            let may_take = may_admit && self.work.pressure.may_take();
             // The tick is rare and short, and bounds what waits in memory. Then durable records: they free memory and
             // answer clients. Each turn is bounded, and new operations have theirs after each slice.
             tokio::select! { biased;
@@ -228,7 +230,7 @@ impl Task {
                 Some(event) = self.events.recv() => self.take_event(event)?,
                 () = std::future::ready(()), if apply => self.apply_slice()?,
                 () = std::future::ready(()), if line_is_due => self.admit_turn(&mut turn)?,
-                taken = self.inbox.recv_many(&mut turn, TURN_OPERATIONS_MAX), if admit => {
+                taken = self.inbox.recv_many(&mut turn, TURN_OPERATIONS_MAX), if may_take => {
                     if taken == 0 {
                         return Ok(());
                     }
@@ -238,7 +240,8 @@ impl Task {
             if apply {
                 // Between slices new operations get in, so that the log is never idle behind an apply.
                 if self.may_admit() {
-                    while turn.len() < TURN_OPERATIONS_MAX
+                    while self.work.pressure.may_take()
+                        && turn.len() < TURN_OPERATIONS_MAX
                         && let Ok(operation) = self.inbox.try_recv()
                     {
                         turn.push(operation);
@@ -267,8 +270,7 @@ impl Task {
         if self.work.pressure.is_on() {
             self.look_for_room();
         }
-        self.work.pressure.may_take()
-            && self.work.in_flight.len() < IN_FLIGHT_RECORDS_MAX
+        self.work.in_flight.len() < IN_FLIGHT_RECORDS_MAX
             && self.work.in_flight_bytes < IN_FLIGHT_BYTES_MAX
             && self.work.replies.len() < IN_FLIGHT_RECORDS_MAX
             && self.work.park.len() < IN_FLIGHT_RECORDS_MAX

@@ -1,6 +1,7 @@
 //! What goes on and what waits while something is short.
 
 use super::*;
+use crate::container::pressure::LINE_MAX;
 use dhara_wire::limits::NULL_ATTRIBUTE_VALUE;
 
 const OTHER: Uuid = Uuid(0xbeef);
@@ -59,6 +60,30 @@ fn what_frees_space_does_not_wait_behind_a_full_log() {
         running.request(20, put("t", "key", TableCondition::Absent)).await;
         running.settle().await;
         assert!(matches!(running.heard.of(20), Some(Ok(Answer::TableUpdated(_)))), "removed last");
+    });
+}
+
+#[test]
+fn full_line_moves_on_once_there_is_room() {
+    on_paused_clock(async {
+        let running = World::new(65).open().await;
+        running.request(0, create("s", SegmentKind::Stream)).await;
+        running.request(1, set_up(session(1, 1), "s")).await;
+        running.settle().await;
+        running.log.full.store(true, Ordering::SeqCst);
+        running.append(2, session(1, 1), 1, b"first").await;
+        // More than may wait in line; that they keep their order is all that these need.
+        for number in 0..u32::try_from(LINE_MAX).unwrap() {
+            running.send(3, &Do::EndSession(session(2, number))).await;
+        }
+        running.append(4, session(1, 1), 2, b"last").await;
+        running.request(5, Request::Truncate { name: "s".into(), offset: 0 }).await;
+        running.pass(TICK).await;
+        assert_eq!((running.heard.of(2), running.heard.of(4), running.heard.of(5)), (None, None, None));
+        running.log.full.store(false, Ordering::SeqCst);
+        running.pass(TICK).await;
+        assert_eq!(running.heard.of(5), Some(Ok(Answer::Done)));
+        assert_eq!(running.content("s").await.as_deref(), Some(&b"firstlast"[..]));
     });
 }
 
