@@ -297,7 +297,7 @@ impl Committer {
 
     /// Seals the active file and goes on in the next one. [`LogError::Full`] changes nothing.
     fn roll(&mut self, needed: u64) -> Result<(), LogError> {
-        let used = self.table.used_bytes();
+        let used = self.table.used_bytes() + self.keeper.lent_bytes();
         if used + self.config.file_bytes > self.config.budget_bytes {
             return Err(LogError::Full);
         }
