@@ -88,6 +88,31 @@ async fn server_waits_for_its_object_store_and_outlives_its_outages() {
     server.kill().await.unwrap();
 }
 
+async fn stops_in_time(outage: Outage) {
+    let s3 = S3Server::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(folder.path(), &s3).await;
+    let mut session = Session::open(&server.store).await.unwrap().unwrap();
+    session.create(SEGMENT).await.unwrap();
+    session.setup(SEGMENT, WRITER).await.unwrap();
+    write(&mut session, 1).await;
+    s3.knobs().outage = outage;
+    write(&mut session, 2).await;
+    let (status, _printed) = server.stop().await.unwrap();
+    assert!(status.success(), "{outage:?}: {status}");
+
+    s3.knobs().outage = Outage::None;
+    let server = start(folder.path(), &s3).await;
+    let mut session = Session::open(&server.store).await.unwrap().unwrap();
+    assert_eq!(session.setup(SEGMENT, WRITER).await.unwrap(), Some(2), "{outage:?}");
+    server.kill().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_stops_in_time_whatever_its_object_store_does() {
+    tokio::join!(stops_in_time(Outage::Errors), stops_in_time(Outage::Silence));
+}
+
 /// A short run of the outage harness.
 async fn outlives(trouble: Trouble) {
     let folder = tempfile::tempdir().unwrap();

@@ -29,7 +29,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 /// Operations taken from the inbox in one turn.
 const TURN_OPERATIONS_MAX: usize = 1_024;
@@ -45,6 +45,9 @@ const SLICE_RECORDS_MAX: usize = 512;
 const IN_FLIGHT_RECORDS_MAX: usize = 65_536;
 /// The data of those records; also that of operations in line.
 const IN_FLIGHT_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How long a container that stops waits for its index: long-term storage may be away, and who stops a server seldom gives
+/// it more than ten seconds.
+const LAST_FLUSH: Duration = Duration::from_secs(5);
 /// How often a quiet container looks after its index.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -253,7 +256,7 @@ impl Task {
         }
     }
 
-    /// Stops admitting, waits until everything staged is applied and answered, then flushes the index.
+    /// Stops admitting, waits until everything staged is applied and answered, then flushes the index if it lets itself be.
     async fn drain(&mut self) -> Result<(), Failure> {
         self.submit()?;
         while !self.work.in_flight.is_empty() {
@@ -263,7 +266,12 @@ impl Task {
             }
             self.apply_slice()?;
         }
-        self.flush_now().await
+        if let Ok(flushed) = tokio::time::timeout(LAST_FLUSH, self.flush_now()).await {
+            return flushed;
+        }
+        // The log keeps what is missing there, and the next start reads it.
+        warn!(container = %self.id, "the index could not be flushed in time, the next start takes longer");
+        Ok(())
     }
 
     fn may_admit(&mut self) -> bool {
