@@ -4,6 +4,7 @@
 //! one frame is not durable, and a valid frame proves all before it. Any error of a write or a sync is final for
 //! this committer: what reached the disk is decided by the next recovery.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -335,10 +336,10 @@ impl Committer {
     }
 }
 
-/// Bytes that frames of data leave at the end of a file: for one frame of floors, which lets files go when there is
-/// no room for a new one, and for one that proves the last frame or says that another file follows.
+/// Bytes that frames of data leave at the end of a file: for one frame that proves the last one, for one of floors, which
+/// lets files go when there is no room for a new one, and for one that says that another file follows.
 pub(super) fn kept_bytes(floors: usize) -> u64 {
-    frame_bytes(floors) + BLOCK_BYTES
+    frame_bytes(floors) + 2 * BLOCK_BYTES
 }
 
 /// A frame being filled.
@@ -395,11 +396,15 @@ pub(super) fn create(seams: &Seams, path: &std::path::Path, len: u64) -> Result<
     if seams.disk.exists(path).map_err(failed("look for"))? {
         seams.disk.remove(path).map_err(failed("remove"))?;
     }
-    let file = seams.disk.open(path, OpenMode::CreateNew).map_err(failed("create"))?;
+    let no_room = |doing, source: std::io::Error| match source.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => LogError::Full,
+        _ => LogError::io(doing, path, source),
+    };
+    let opened = seams.disk.open(path, OpenMode::CreateNew);
+    let file = opened.map_err(|source| no_room("create", source))?;
     if let Err(source) = file.allocate(len) {
         drop(seams.disk.remove(path));
-        let full = source.kind() == std::io::ErrorKind::StorageFull;
-        return Err(if full { LogError::Full } else { LogError::io("reserve", path, source) });
+        return Err(no_room("reserve", source));
     }
     Ok(file)
 }

@@ -28,6 +28,8 @@ const PIECES_PER_SYNC: u64 = 8;
 
 /// How long a full disk is left alone before another file is tried.
 const FULL_RETRY: Duration = Duration::from_secs(1);
+/// How long the disk is left alone after an error of another kind.
+const ERROR_RETRY: Duration = Duration::from_secs(1);
 /// How often it is looked whether somebody still reads a freed file: the end of a borrow tells nobody.
 const LENT_RETRY: Duration = Duration::from_millis(100);
 
@@ -50,6 +52,8 @@ struct State {
     wanted: usize,
     /// The disk refused to reserve another file.
     full: bool,
+    /// The disk is left alone for a while: each frame wakes the keeper, but not from this.
+    resting: bool,
 }
 
 impl State {
@@ -127,7 +131,9 @@ impl Keeper {
         let mut state = self.state.lock();
         if state.wanted < SPARES_WANTED || state.spares.len() < SPARES_WANTED {
             state.wanted = SPARES_WANTED;
-            self.work.notify_one();
+            if !state.resting {
+                self.work.notify_one();
+            }
         }
     }
 
@@ -160,7 +166,7 @@ impl Keeper {
         self.work.notify_all();
     }
 
-    /// Works until closed; an error ends it, and the log then makes its files itself.
+    /// Works until closed or until an error. After one it may be called again, as [`Keeper::pause`] says.
     pub(super) fn run(&self, seams: &Seams, config: &LogConfig, table: &FileTable) -> Result<(), LogError> {
         loop {
             let mut state = self.state.lock();
@@ -172,8 +178,9 @@ impl Keeper {
                 }
             }
             if state.full && !state.closing && !state.may_recycle() {
+                state.resting = true;
                 self.work.wait_for(&mut state, FULL_RETRY);
-                state.full = false;
+                state.resting = false;
             }
             if state.closing {
                 return Ok(());
@@ -182,6 +189,17 @@ impl Keeper {
             self.recycle(seams, config, table)?;
             self.reserve(seams, config, table)?;
         }
+    }
+
+    /// Waits a while before another try; false if the log closes.
+    pub(super) fn pause(&self) -> bool {
+        let mut state = self.state.lock();
+        state.resting = true;
+        if !state.closing {
+            self.work.wait_for(&mut state, ERROR_RETRY);
+        }
+        state.resting = false;
+        !state.closing
     }
 
     /// Turns freed files that nobody reads any more into reserved ones, or removes them.
@@ -196,13 +214,15 @@ impl Keeper {
             let Some(next) = state.freed.iter().position(|freed| !freed.borrows.any()) else { return Ok(()) };
             let freed = state.freed.remove(next);
             let wanted = freed.len == config.file_bytes && state.may_keep(config, table);
-            state.full = false;
             let id = state.next_id;
             state.next_id += 1;
             drop(state);
             let old = log_path(&config.dir, freed.number);
             let path = if wanted { spare_path(&config.dir, id) } else { fresh_path(&config.dir, "freed") };
-            seams.disk.rename(&old, &path).map_err(|source| LogError::io("name", &path, source))?;
+            if let Err(source) = seams.disk.rename(&old, &path) {
+                self.state.lock().freed.push(freed);
+                return Err(LogError::io("name", &path, source));
+            }
             // The old name must be gone for good before what is in the file changes.
             sync_dir(seams, config)?;
             if wanted {
@@ -213,6 +233,7 @@ impl Keeper {
                 let removed = remove_in_steps(&*seams.disk, &path);
                 removed.map_err(|source| LogError::io("remove", &path, source))?;
             }
+            self.state.lock().full = false;
         }
     }
 
@@ -239,6 +260,7 @@ impl Keeper {
         {
             return Ok(());
         }
+        self.state.lock().full = false;
         let path = spare_path(&config.dir, id);
         seams.disk.rename(&fresh, &path).map_err(|source| LogError::io("name", &path, source))?;
         sync_dir(seams, config)?;

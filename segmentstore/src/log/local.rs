@@ -230,11 +230,12 @@ fn start(seams: &Seams, config: &LogConfig) -> Result<Started, LogError> {
         marks: recovered.marks,
         unproven: recovered.unproven,
     };
-    let epochs = recovered.files.iter().skip(1).map(|found| found.header.epoch).chain([start.epoch]);
-    let epochs: Vec<u64> = epochs.collect();
+    // A file without frames may have been made just before a kill, with nothing in the one before to say so.
+    let next = recovered.files.iter().skip(1).map(|next| (next.header.epoch, next.end == FIRST_FRAME_AT));
+    let next: Vec<(u64, bool)> = next.chain([(start.epoch, false)]).collect();
     let mut ended = Vec::new();
-    for (found, next_epoch) in recovered.files.into_iter().zip(epochs) {
-        if found.header.epoch < next_epoch && found.end < found.len {
+    for (found, (next_epoch, next_is_empty)) in recovered.files.into_iter().zip(next) {
+        if (found.header.epoch < next_epoch || next_is_empty) && found.end < found.len {
             ended.push((found.path.clone(), found.header.number, found.end));
         }
         let failed = |source| LogError::io("map", &found.path, source);
@@ -288,8 +289,11 @@ fn commit_loop(shared: &Shared, mut committer: Committer) {
 
 fn keep_loop(shared: &Shared) {
     sched::shape_thread(SLICE_US, KEEPER_NICE);
-    if let Err(why) = shared.keeper.run(&shared.seams, &shared.config, &shared.table) {
-        tracing::warn!(error = %why, "log files are no longer reserved ahead");
+    while let Err(why) = shared.keeper.run(&shared.seams, &shared.config, &shared.table) {
+        tracing::warn!(error = %why, "log files could not be reserved or given back, it is tried again");
+        if !shared.keeper.pause() {
+            return;
+        }
     }
 }
 

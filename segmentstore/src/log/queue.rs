@@ -161,6 +161,8 @@ impl Queue {
         if let Some(why) = &state.ended {
             return Err(why.clone());
         }
+        // What was under way may have been put back for want of room; it is the old writer's.
+        state.forget_batches(container);
         let slot = &mut state.slots[index];
         if slot.generation != generation {
             return Err(LogError::Fenced { container });
@@ -342,9 +344,13 @@ impl State {
         if let Some(watch) = slot.watch.take() {
             watch.end(if fenced { LogError::Fenced { container } } else { LogError::Closed });
         }
+        self.forget_batches(container);
+        generation
+    }
+
+    fn forget_batches(&mut self, container: ContainerId) {
         self.batches.retain(|batch| batch.container != container);
         self.pending_bytes = self.batches.iter().map(|batch| u64::try_from(batch.len()).unwrap_or(0)).sum();
-        generation
     }
 
     fn take(&mut self, fill_bytes: usize) -> Option<Work> {

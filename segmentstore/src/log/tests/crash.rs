@@ -216,6 +216,30 @@ fn f07_full_disk_stalls_and_goes_on_when_a_file_is_freed() {
     assert_eq!(acked, appended);
 }
 
+/// F.7: frames that only prove the one before leave the room in which files are let go.
+#[test]
+fn f07_full_log_of_single_events_goes_on_when_a_file_is_freed() {
+    let disk = SimDisk::new(7);
+    let log = open_manual(&disk, &LogConfig { budget_bytes: 4 * FILE_BYTES, ..config(1) }, 1).unwrap();
+    let (_reader, mut writer) = log.open(ContainerId(0)).unwrap();
+    writer.begin(ContainerEpoch(1)).unwrap();
+    let mut acked = 0;
+    for sequence in 1..=100 {
+        writer.append(batch(0, 1, sequence..=sequence, 10)).unwrap();
+        log.turn().unwrap();
+        let Some(durable) = writer.durable().try_next().unwrap() else { break };
+        acked = durable.last().unwrap().last.0;
+        log.quiet().unwrap();
+    }
+    assert!(acked > 10 && acked < 100, "{acked}: the log never filled");
+    writer.set_floor(Floor { address: LogAddress(0), sequence: SequenceNumber(acked) });
+    for _turn in 0..5 {
+        log.turn().unwrap();
+    }
+    let durable = writer.durable().try_next().unwrap().expect("the log goes on");
+    assert_eq!(durable.last().unwrap().last.0, acked + 1);
+}
+
 /// F.7: the budget refuses before the disk does, and keeps room for what frees space.
 #[test]
 fn f07_room_falls_to_nothing_before_the_budget_is_used() {
