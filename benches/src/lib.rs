@@ -11,6 +11,7 @@ pub mod folder;
 pub mod latency;
 pub mod limit;
 pub mod load;
+pub mod metronome;
 pub mod pace;
 pub mod redis;
 pub mod server;

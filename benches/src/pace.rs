@@ -5,6 +5,7 @@
 
 use crate::fill::{EVENT_HEADER_BYTES, put_event};
 use crate::latency::Latencies;
+use crate::metronome::Metronome;
 use crate::wire::{self, Acks, Appends, Heard};
 use anyhow::{Context, Result, bail};
 use bytes::BytesMut;
@@ -13,7 +14,7 @@ use dhara_stdx::{Entropy, SystemEntropy};
 use dhara_wire::codec::Uuid;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::time::{Instant, interval_at, sleep_until};
+use tokio::time::Instant;
 
 /// Stamp of the last event.
 const LAST: u64 = u64::MAX;
@@ -49,27 +50,12 @@ impl Pace {
             };
         }
         // What the set-ups took is nobody's latency.
-        let turns = Turns { pace: self, writer: first, from: on_tick(self.start.max(Instant::now())).await };
+        let turns = Turns { pace: self, writer: first, from: self.start.max(Instant::now()) };
         let total = AtomicU64::new(LAST);
         let sending = turns.send(&mut appends, stop, &total);
         let hearing = turns.hear(&mut acks, &total);
         tokio::try_join!(sending, hearing).map(|((), latencies)| latencies)
     }
-}
-
-/// An instant soon after `from` which the timer meets, as it does each millisecond after it: the timer wakes sleepers at
-/// whole milliseconds of its own, and events due between them would all be charged with up to a millisecond.
-async fn on_tick(from: Instant) -> Instant {
-    const STEPS: u32 = 25;
-    const TICK: Duration = Duration::from_millis(1);
-    let mut best = (Duration::MAX, from);
-    for step in 0..STEPS {
-        // Two ticks apart, so that no sleep has passed before it begins.
-        let due = from + TICK * 2 * (step + 1) + TICK * step / STEPS;
-        sleep_until(due).await;
-        best = best.min((Instant::now().saturating_duration_since(due), due));
-    }
-    best.1 + TICK * 2 * (STEPS + 1)
 }
 
 /// Which event is whose, and due when.
@@ -85,9 +71,9 @@ impl Turns<'_> {
     async fn send(&self, appends: &mut Appends, stop: &AtomicBool, total: &AtomicU64) -> Result<()> {
         let mut payload = vec![b'x'; self.pace.event_bytes];
         // Missed ticks come at once, so that the rate is kept.
-        let mut ticks = interval_at(self.from, self.pace.period);
+        let mut ticks = Metronome::new(self.from, self.pace.period)?;
         for count in 0_u64.. {
-            ticks.tick().await;
+            ticks.tick().await?;
             let last = stop.load(Ordering::Relaxed);
             if last {
                 total.store(count + 1, Ordering::Relaxed);
