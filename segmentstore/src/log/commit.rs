@@ -97,19 +97,17 @@ impl Committer {
         let again: u64 = start.unproven.iter().map(|payload| frame_bytes(payload.len())).sum();
         let floors = frame_bytes(floor::encoded_len(start.marks.len()));
         let kept = kept_bytes(floor::encoded_len(start.marks.len()));
-        let len = config.first_file_bytes.max(FIRST_FRAME_AT + floors + again + kept);
+        let len_min = FIRST_FRAME_AT + floors + again + kept;
         let fresh = fresh_path(&config.dir, "next");
-        let (file, fresh, len) = match create(&seams, &fresh, len) {
-            Ok(file) => {
-                // Space that is only reserved would be made usable by each sync of a frame, at twice the price.
-                fill(&*file, len).map_err(|source| LogError::io("fill", &fresh, source))?;
-                (file, fresh, len)
-            }
+        // Space that is only reserved would be made usable by each sync of a frame, at twice the price.
+        let make = |len| create(&seams, &fresh, len, |file| fill(file, len)).map(|(file, ())| (file, len));
+        let (file, fresh, len) = match make(config.first_file_bytes.max(len_min)) {
+            Ok((file, len)) => (file, fresh, len),
             // A full disk must not keep the log closed: what frees space goes through it.
-            Err(LogError::Full) => {
-                let spare = keeper.take_ready().filter(|spare| spare.len >= len).ok_or(LogError::Full)?;
-                (spare.file, spare.path, spare.len)
-            }
+            Err(LogError::Full) => match keeper.take_ready().filter(|spare| spare.len >= len_min) {
+                Some(spare) => (spare.file, spare.path, spare.len),
+                None => make(len_min).map(|(file, len)| (file, fresh, len))?,
+            },
             Err(other) => return Err(other),
         };
         let header = FileHeader {
@@ -167,12 +165,19 @@ impl Committer {
             mark.floor = *floor;
         }
         let frees = floors.is_some() && self.table.can_free(&self.marks);
+        let floors_len = floor::encoded_len(self.marks.len());
         if batches.is_empty() {
-            let freed = if frees { self.free()? } else { Vec::new() };
+            let room = self.active.len - self.active.at;
+            let freed = if !frees {
+                Vec::new()
+            } else if room >= frame_bytes(floors_len) + kept_bytes(floors_len) {
+                self.free()?
+            } else {
+                self.free_for(&[])?
+            };
             return Ok((Vec::new(), freed));
         }
         let payload: usize = batches.iter().map(Batch::len).sum();
-        let floors_len = floor::encoded_len(self.marks.len());
         self.make_room(payload + floors_len)?;
 
         let mut frame = Frame::with_payload(payload + floors_len);
@@ -198,17 +203,32 @@ impl Committer {
         Ok((committed, freed))
     }
 
-    /// Lets go of the files that nobody needs, once the floors that say so are durable. It may use the room that
-    /// each file keeps for this, so it works on a full log too.
-    pub(super) fn free(&mut self) -> Result<Vec<Freed>, LogError> {
+    /// Lets go of the files that nobody needs, once the floors that say so are durable.
+    fn free(&mut self) -> Result<Vec<Freed>, LogError> {
         let room = self.active.len - self.active.at;
-        if !self.table.can_free(&self.marks)
-            || frame_bytes(floor::encoded_len(self.marks.len())) + BLOCK_BYTES > room
-        {
+        let floors = frame_bytes(floor::encoded_len(self.marks.len()));
+        if !self.table.can_free(&self.marks) || floors + BLOCK_BYTES > room {
             return Ok(Vec::new());
         }
         self.write_floors()?;
         Ok(self.table.free(&self.marks))
+    }
+
+    /// As [`Committer::free`] on a full log that has no room for `batches`. It uses the room that each file keeps for
+    /// floors, and there is room for one frame of them: so it waits until what becomes free is enough to go on, or all
+    /// that there will be.
+    pub(super) fn free_for(&mut self, batches: &[Batch]) -> Result<Vec<Freed>, LogError> {
+        let freeable = self.table.freeable(&self.marks);
+        let used = self.table.used_bytes() - freeable.bytes;
+        let payload: usize = batches.iter().map(Batch::len).sum();
+        let enough = freeable.bytes >= self.file_for(payload + floor::encoded_len(self.marks.len()))
+            && used + self.config.file_bytes <= self.config.budget_bytes;
+        if enough || freeable.all { self.free() } else { Ok(Vec::new()) }
+    }
+
+    /// Bytes of the smallest file that holds a payload of this size and what each file keeps room for.
+    fn file_for(&self, payload: usize) -> u64 {
+        FIRST_FRAME_AT + frame_bytes(payload) + kept_bytes(floor::encoded_len(self.marks.len()))
     }
 
     /// True if the last frame of data has no frame after it that proves it.
@@ -291,14 +311,14 @@ impl Committer {
         if self.active.at + frame_bytes(payload) + kept <= self.active.len {
             return Ok(());
         }
-        let needed = FIRST_FRAME_AT + frame_bytes(payload) + kept;
+        let needed = self.file_for(payload);
         assert!(needed <= self.config.file_bytes, "no log file holds a payload of {payload} bytes");
         self.roll(needed)
     }
 
     /// Seals the active file and goes on in the next one. [`LogError::Full`] changes nothing.
     fn roll(&mut self, needed: u64) -> Result<(), LogError> {
-        let used = self.table.used_bytes() + self.keeper.lent_bytes();
+        let used = self.table.used_bytes() + self.keeper.freed_bytes();
         if used + self.config.file_bytes > self.config.budget_bytes {
             return Err(LogError::Full);
         }
@@ -390,8 +410,14 @@ fn fill(file: &dyn DiskFile, len: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Makes a file of `len` reserved bytes in place of whatever has that name.
-pub(super) fn create(seams: &Seams, path: &std::path::Path, len: u64) -> Result<Arc<dyn DiskFile>, LogError> {
+/// Makes a file of `len` reserved bytes in place of whatever has that name, and fills it as `fill` does.
+/// [`LogError::Full`] leaves no file.
+pub(super) fn create<T>(
+    seams: &Seams,
+    path: &std::path::Path,
+    len: u64,
+    fill: impl FnOnce(&dyn DiskFile) -> std::io::Result<T>,
+) -> Result<(Arc<dyn DiskFile>, T), LogError> {
     let failed = |doing| move |source| LogError::io(doing, path, source);
     if seams.disk.exists(path).map_err(failed("look for"))? {
         seams.disk.remove(path).map_err(failed("remove"))?;
@@ -402,11 +428,16 @@ pub(super) fn create(seams: &Seams, path: &std::path::Path, len: u64) -> Result<
     };
     let opened = seams.disk.open(path, OpenMode::CreateNew);
     let file = opened.map_err(|source| no_room("create", source))?;
-    if let Err(source) = file.allocate(len) {
-        drop(seams.disk.remove(path));
-        return Err(no_room("reserve", source));
+    let reserved = file.allocate(len).map_err(|source| no_room("reserve", source));
+    // Some file systems find space for what is written, whatever they reserved.
+    let filled = reserved.and_then(|()| fill(&*file).map_err(|source| no_room("fill", source)));
+    match filled {
+        Ok(filled) => Ok((file, filled)),
+        Err(why) => {
+            drop(seams.disk.remove(path));
+            Err(why)
+        }
     }
-    Ok(file)
 }
 
 pub(super) fn sync_dir(seams: &Seams, config: &LogConfig) -> Result<(), LogError> {

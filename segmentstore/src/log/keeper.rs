@@ -46,6 +46,8 @@ struct State {
     spares: Vec<Spare>,
     /// Among them those that somebody still reads.
     freed: Vec<Freed>,
+    /// Bytes of freed files that are being recycled or removed, or that failed on the way and go at the next start.
+    in_hand: u64,
     next_id: u64,
     closing: bool,
     /// Files to keep ready: none before the log has seen some data.
@@ -65,7 +67,7 @@ impl State {
     /// Whether one more reserved file is within the log's budget, which counts those that nothing lies in yet too.
     fn may_keep(&self, config: &LogConfig, table: &FileTable) -> bool {
         let kept: u64 = self.spares.iter().map(|spare| spare.len).sum();
-        let used = table.used_bytes().saturating_add(kept).saturating_add(self.lent_bytes());
+        let used = table.used_bytes().saturating_add(kept).saturating_add(self.freed_bytes());
         self.spares.len() < SPARES_MAX && used.saturating_add(config.file_bytes) <= config.budget_bytes
     }
 
@@ -74,8 +76,8 @@ impl State {
         self.freed.iter().any(|freed| !freed.borrows.any())
     }
 
-    fn lent_bytes(&self) -> u64 {
-        self.freed.iter().filter(|freed| freed.borrows.any()).map(|freed| freed.len).sum()
+    fn freed_bytes(&self) -> u64 {
+        self.in_hand + self.freed.iter().map(|freed| freed.len).sum::<u64>()
     }
 }
 
@@ -115,10 +117,14 @@ impl Keeper {
             return Ok(spare);
         }
         let path = fresh_path(&config.dir, "next");
-        let len = config.first_file_bytes.max(bytes_min);
-        let file = create(seams, &path, len)?;
-        self.fill(&*file, len, u64::MAX).map_err(|source| LogError::io("fill", &path, source))?;
-        Ok(Spare { path, file, len })
+        let make = |len| {
+            let made = create(seams, &path, len, |file| self.fill(file, len, u64::MAX));
+            made.map(|(file, _whole)| Spare { path: path.clone(), file, len })
+        };
+        match make(config.first_file_bytes.max(bytes_min)) {
+            Err(LogError::Full) => make(bytes_min),
+            made => made,
+        }
     }
 
     /// Takes a reserved file if one is ready.
@@ -150,9 +156,9 @@ impl Keeper {
         self.state.lock().spares.iter().map(|spare| spare.len).sum()
     }
 
-    /// Bytes of freed files that are only kept because somebody reads them.
-    pub(super) fn lent_bytes(&self) -> u64 {
-        self.state.lock().lent_bytes()
+    /// Bytes of freed files that are still on the disk, most of them because somebody reads them.
+    pub(super) fn freed_bytes(&self) -> u64 {
+        self.state.lock().freed_bytes()
     }
 
     /// True if the disk refused to reserve another file.
@@ -216,11 +222,14 @@ impl Keeper {
             let wanted = freed.len == config.file_bytes && state.may_keep(config, table);
             let id = state.next_id;
             state.next_id += 1;
+            state.in_hand += freed.len;
             drop(state);
             let old = log_path(&config.dir, freed.number);
             let path = if wanted { spare_path(&config.dir, id) } else { fresh_path(&config.dir, "freed") };
             if let Err(source) = seams.disk.rename(&old, &path) {
-                self.state.lock().freed.push(freed);
+                let mut state = self.state.lock();
+                state.in_hand -= freed.len;
+                state.freed.push(freed);
                 return Err(LogError::io("name", &path, source));
             }
             // The old name must be gone for good before what is in the file changes.
@@ -233,7 +242,9 @@ impl Keeper {
                 let removed = remove_in_steps(&*seams.disk, &path);
                 removed.map_err(|source| LogError::io("remove", &path, source))?;
             }
-            self.state.lock().full = false;
+            let mut state = self.state.lock();
+            state.in_hand -= freed.len;
+            state.full = false;
         }
     }
 
@@ -247,17 +258,17 @@ impl Keeper {
         state.next_id += 1;
         drop(state);
         let fresh = fresh_path(&config.dir, "spare");
-        let file = match create(seams, &fresh, config.file_bytes) {
+        let filled = create(seams, &fresh, config.file_bytes, |file| {
+            self.fill(file, config.file_bytes, PIECES_PER_SYNC)
+        });
+        let (file, whole) = match filled {
             Err(LogError::Full) => {
                 self.state.lock().full = true;
                 return Ok(());
             }
             made => made?,
         };
-        if !self
-            .fill(&*file, config.file_bytes, PIECES_PER_SYNC)
-            .map_err(|source| LogError::io("fill", &fresh, source))?
-        {
+        if !whole {
             return Ok(());
         }
         self.state.lock().full = false;

@@ -4,7 +4,7 @@
 //! thread is a loop over [`Committer::commit`]; a simulation calls [`LocalLog::turn`] instead.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -236,7 +236,10 @@ fn start(seams: &Seams, config: &LogConfig) -> Result<Started, LogError> {
     let mut ended = Vec::new();
     for (found, (next_epoch, next_is_empty)) in recovered.files.into_iter().zip(next) {
         if (found.header.epoch < next_epoch || next_is_empty) && found.end < found.len {
-            ended.push((found.path.clone(), found.header.number, found.end));
+            // Opened before this epoch has a file: a start that fails leaves the log as it was.
+            let opened = seams.disk.open(&found.path, OpenMode::Write);
+            let file = opened.map_err(|source| LogError::io("open", &found.path, source))?;
+            ended.push((file, found.path.clone(), found.header.number, found.end));
         }
         let failed = |source| LogError::io("map", &found.path, source);
         let map = found.file.map_sealed(found.end).map_err(failed)?;
@@ -244,20 +247,15 @@ fn start(seams: &Seams, config: &LogConfig) -> Result<Started, LogError> {
     }
     let parts = (Arc::clone(&table), Arc::clone(&keeper));
     let committer = Committer::start(seams.clone(), config.clone(), parts, start)?;
-    for (path, number, end) in ended {
+    for (file, path, number, end) in ended {
         // The file after it says where it ends, so what it reserved behind that is given back; and its length says from
         // then on that there is a file after it.
-        shorten(&*seams.disk, &path, end).map_err(|source| LogError::io("shorten", &path, source))?;
+        let shortened = file.set_len(end).and_then(|()| file.sync_all());
+        shortened.map_err(|source| LogError::io("shorten", &path, source))?;
         table.set_len(number, end);
     }
     let marks = committer.marks().to_vec();
     Ok((committer, table, keeper, marks))
-}
-
-fn shorten(disk: &dyn Disk, path: &Path, len: u64) -> std::io::Result<()> {
-    let file = disk.open(path, OpenMode::Write)?;
-    file.set_len(len)?;
-    file.sync_all()
 }
 
 /// Ends every writer on whatever way the log thread ends, a panic among them.
@@ -310,7 +308,7 @@ fn work_once(shared: &Shared, committer: &mut Committer, work: Work) -> Result<(
             Ok(())
         }
         Err(LogError::Full) => {
-            shared.keeper.give(committer.free()?);
+            shared.keeper.give(committer.free_for(&batches)?);
             let wait = match shared.pace {
                 Pace::Threads => FULL_RETRY,
                 Pace::Manual => Duration::ZERO,
@@ -336,7 +334,7 @@ impl Log for LocalLog {
 
     fn room(&self) -> LogRoom {
         let Shared { config, table, keeper, queue, .. } = &*self.shared;
-        let (used_bytes, left) = (table.used_bytes() + keeper.lent_bytes(), table.left_bytes());
+        let (used_bytes, left) = (table.used_bytes() + keeper.freed_bytes(), table.left_bytes());
         let within_budget = config.budget_bytes.saturating_sub(used_bytes);
         // On a full disk only what is reserved already can be filled.
         let more = if keeper.is_full() { within_budget.min(keeper.ready_bytes()) } else { within_budget };

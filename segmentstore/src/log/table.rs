@@ -64,6 +64,14 @@ pub(super) struct Freed {
     pub borrows: MapBorrows,
 }
 
+/// Files that nobody needs any more, but whose floors are not durable yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Freeable {
+    pub bytes: u64,
+    /// No sealed file would be left.
+    pub all: bool,
+}
+
 /// All files of the log. Only the committer changes it.
 #[derive(Debug, Default)]
 pub(super) struct FileTable {
@@ -144,6 +152,15 @@ impl FileTable {
     pub(super) fn can_free(&self, marks: &[Mark]) -> bool {
         let inner = self.inner.read();
         inner.files.len() > 1 && inner.files[0].unneeded(marks)
+    }
+
+    /// What [`FileTable::free`] would let go of.
+    pub(super) fn freeable(&self, marks: &[Mark]) -> Freeable {
+        let inner = self.inner.read();
+        let sealed = inner.files.len().saturating_sub(1);
+        let unneeded = inner.files.iter().take(sealed).take_while(|entry| entry.unneeded(marks));
+        let (files, bytes) = unneeded.fold((0, 0), |(files, bytes), entry| (files + 1, bytes + entry.len));
+        Freeable { bytes, all: files == sealed }
     }
 
     /// Bytes of all files.

@@ -124,7 +124,10 @@ fn raised_floors_free_old_files_and_their_addresses_are_gone() {
         writer.append(batch(0, 1, 61..=61, 10)).unwrap();
         drive(log);
         wait_for(&mut watch, 61);
-        assert!(log.room().used_bytes < used);
+        // Files count until a thread of the log's own has recycled or removed them.
+        while log.room().used_bytes >= used {
+            std::thread::yield_now();
+        }
         assert!(log.oldest() > first.unwrap());
         assert!(matches!(log.bytes(first.unwrap(), 10), Err(LogError::Gone { .. })));
         let records = read_all(log.open(ContainerId(0)).unwrap().0);
