@@ -67,11 +67,16 @@ impl Task {
         }
     }
 
+    /// Whether the index lacks a record or a row: those of a sweep come without a record.
+    fn needs_flush(&self) -> bool {
+        self.state.applied_upto() > self.index.applied() || self.index.dirty().rows > 0
+    }
+
     pub(super) fn start_flush(&mut self) {
-        let as_of = self.state.applied_upto();
-        if self.flush.in_flight || as_of <= self.index.applied() {
+        if self.flush.in_flight || !self.needs_flush() {
             return;
         }
+        let as_of = self.state.applied_upto();
         let rows = dirty_rows(self.state.take_dirty(), &mut self.work.loaded);
         let Some(frozen) = self.index.freeze(rows, as_of) else {
             unreachable!("no flush is in flight and there is something to flush")
@@ -105,7 +110,7 @@ impl Task {
         loop {
             if !self.flush.in_flight {
                 let dirty = self.index.dirty().rows > 0 || self.state.is_dirty();
-                if !dirty || self.state.applied_upto() <= self.index.applied() {
+                if !dirty || !self.needs_flush() {
                     return Ok(());
                 }
                 self.start_flush();

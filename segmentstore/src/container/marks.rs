@@ -77,14 +77,14 @@ impl Marks {
     pub(crate) fn floor(&mut self, flushed: SequenceNumber) -> Option<Mark> {
         let unflushed = self.batches.values().rev().find(|mark| mark.sequence <= flushed.next());
         let mut floor = *unflushed.or_else(|| self.batches.values().next())?;
-        if let Some((&oldest, _)) = self.pieces.first_key_value() {
-            // The batch of the first piece in a bucket may have begun in an earlier one.
-            let holding = self.batches.range(..oldest).next_back().or_else(|| self.batches.iter().next());
-            if let Some((_, mark)) = holding
-                && mark.address < floor.address
-            {
-                floor = *mark;
-            }
+        // The batch of the first piece in a bucket may have begun in an earlier one.
+        let holding = self.pieces.first_key_value().and_then(|(&oldest, _)| {
+            self.batches.range(..oldest).next_back().or_else(|| self.batches.iter().next())
+        });
+        match holding {
+            Some((_, mark)) if mark.address <= floor.address => floor = *mark,
+            // A container that is quiet needs nothing of its last batch either, and must not keep the file that holds it.
+            _ => floor.sequence = floor.sequence.max(flushed.next()),
         }
         self.batches = self.batches.split_off(&bucket(floor.address));
         Some(floor)
@@ -98,13 +98,15 @@ mod tests {
     const BUCKET: u64 = 1 << BUCKET_BITS;
 
     #[test]
-    fn floor_is_the_batch_that_holds_the_first_unflushed_record() {
+    fn floor_is_the_first_unflushed_record_and_its_batch() {
         let mut marks = Marks::default();
         for n in 0..10 {
             marks.batch(LogAddress(n * BUCKET), SequenceNumber(1 + 100 * n));
         }
-        assert_eq!(marks.floor(SequenceNumber(450)).map(|mark| mark.sequence), Some(SequenceNumber(401)));
-        assert_eq!(marks.floor(SequenceNumber(500)).map(|mark| mark.sequence), Some(SequenceNumber(501)));
+        let floor = marks.floor(SequenceNumber(450)).unwrap();
+        assert_eq!(floor, Mark { address: LogAddress(4 * BUCKET), sequence: SequenceNumber(451) });
+        let floor = marks.floor(SequenceNumber(1000)).unwrap();
+        assert_eq!(floor, Mark { address: LogAddress(9 * BUCKET), sequence: SequenceNumber(1001) });
     }
 
     #[test]
@@ -117,6 +119,6 @@ mod tests {
         marks.add(LogAddress(BUCKET + 50));
         assert_eq!(marks.floor(SequenceNumber(20)).map(|mark| mark.sequence), Some(SequenceNumber(1)));
         marks.remove(LogAddress(BUCKET + 50));
-        assert_eq!(marks.floor(SequenceNumber(20)).map(|mark| mark.sequence), Some(SequenceNumber(9)));
+        assert_eq!(marks.floor(SequenceNumber(20)).map(|mark| mark.sequence), Some(SequenceNumber(21)));
     }
 }

@@ -233,6 +233,8 @@ pub async fn open(
         Failure::Log { source, .. } => log_error(source),
         _ => unreachable!("staging touches the log only"),
     })?;
+    // A floor that let no file go was not kept, and in a quiet container nothing else raises it.
+    task.raise_floor();
     task.log_opened(started.elapsed());
     let running = tokio::spawn(task.run());
     Ok((handle, running))

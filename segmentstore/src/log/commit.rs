@@ -164,7 +164,7 @@ impl Committer {
         for (mark, floor) in self.marks.iter_mut().zip(floors.unwrap_or_default()) {
             mark.floor = *floor;
         }
-        let frees = floors.is_some() && self.table.can_free(&self.marks);
+        let frees = self.table.can_free(&self.marks);
         let floors_len = floor::encoded_len(self.marks.len());
         if batches.is_empty() {
             let room = self.active.len - self.active.at;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::container::pressure::LINE_MAX;
+use crate::index::key;
 use dhara_wire::limits::NULL_ATTRIBUTE_VALUE;
 
 const OTHER: Uuid = Uuid(0xbeef);
@@ -112,6 +113,34 @@ fn end_of_a_connection_does_not_wait_and_takes_what_waits_of_it_along() {
         running.pass(TICK).await;
         assert_eq!(running.heard.of(5), Some(Err(Refusal::NoSuchSegment)));
         assert_eq!(running.content("s").await, Some(Vec::new()));
+    });
+}
+
+#[test]
+fn rows_of_a_deleted_segment_go_though_no_record_comes() {
+    on_paused_clock(async {
+        let mut world = World::new(66);
+        world.limits.overlay_bytes_max = 10_000;
+        let running = world.open().await;
+        running.request(0, create("s", SegmentKind::Stream)).await;
+        for number in 1..=300 {
+            let (name, attribute) = ("s".into(), Uuid(u128::try_from(number).unwrap()));
+            let (new_value, expected) = (1, NULL_ATTRIBUTE_VALUE);
+            running.request(number, Request::UpdateAttribute { name, attribute, new_value, expected }).await;
+            if number.is_multiple_of(20) {
+                running.flush().await;
+            }
+        }
+        assert_eq!(running.heard.of(300), Some(Ok(Answer::AttributeUpdated(true))));
+        running.request(301, Request::Delete { name: "s".into(), table: false, must_be_empty: false }).await;
+        running.flush().await;
+        running.pass(Duration::from_mins(2)).await;
+        running.request(302, create("new", SegmentKind::Stream)).await;
+        running.settle().await;
+        assert_eq!(running.heard.of(302), Some(Ok(Answer::Done)));
+        let rows = world.rows[0].open();
+        let left = rows.scan(key::all(key::Kind::Attribute), Limits { rows: 10, bytes: 1 << 20 }).await;
+        assert_eq!(left.unwrap().rows, []);
     });
 }
 

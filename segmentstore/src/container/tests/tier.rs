@@ -28,7 +28,7 @@ async fn names_in(store: &InMemory) -> Vec<String> {
     names
 }
 
-async fn writes(running: &Running, name: &'static str, connection: u64, appends: i64) {
+async fn writes(running: &Running, name: &str, connection: u64, appends: i64) {
     let number = usize::try_from(connection).unwrap() * 1_000;
     running.request(number, create(name, SegmentKind::Stream)).await;
     running.request(number + 1, set_up(session(connection, 1), name)).await;
@@ -58,6 +58,34 @@ fn flushed_bytes_are_read_from_objects_and_the_log_is_not_needed() {
         let running = world.open().await;
         assert_eq!(running.content("big").await, before);
         assert_eq!(running.extents("small"), [(0, 30)]);
+    });
+}
+
+#[test]
+fn quiet_container_does_not_keep_the_log() {
+    on_paused_clock(async {
+        let mut world = World::new(40);
+        for round in 0..3 {
+            let log = world.open_log();
+            let quiet = world.open_on(&log, 1).await.unwrap();
+            let busy = world.open_on(&log, 0).await.unwrap();
+            if round == 0 {
+                quiet.request(1, create("quiet", SegmentKind::Stream)).await;
+                quiet.settle().await;
+                quiet.flush().await;
+            }
+            let name = ["a", "b", "c"][round];
+            let used_at_first = log.room().used_bytes;
+            writes(&busy, name, 1, 60).await;
+            assert!(log.room().used_bytes >= used_at_first + 3 * FILE_BYTES);
+            busy.to_storage(1).await;
+            // One more frame, since files go with the frame that carries the floors.
+            writes(&busy, &name.repeat(2), 2, 1).await;
+            assert!(log.room().used_bytes <= 2 * FILE_BYTES, "round {round}: {}", log.room().used_bytes);
+            world.crash(busy, 1).await;
+            quiet.task.abort();
+            drop(quiet.task.await);
+        }
     });
 }
 
