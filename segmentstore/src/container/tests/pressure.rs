@@ -133,6 +133,7 @@ fn rows_of_a_deleted_segment_go_though_no_record_comes() {
         }
         assert_eq!(running.heard.of(300), Some(Ok(Answer::AttributeUpdated(true))));
         running.request(301, Request::Delete { name: "s".into(), table: false, must_be_empty: false }).await;
+        running.settle().await;
         running.flush().await;
         running.pass(Duration::from_mins(2)).await;
         running.request(302, create("new", SegmentKind::Stream)).await;
