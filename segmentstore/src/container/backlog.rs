@@ -36,6 +36,8 @@ impl Default for Rules {
 /// An object to be made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Job {
+    /// Tells it from other jobs.
+    pub(super) number: u64,
     /// It is a large part of one segment.
     pub(super) alone: bool,
     /// Segments, each with how many of its oldest un-tiered bytes may go in.
@@ -44,6 +46,8 @@ pub(super) struct Job {
 
 #[derive(Debug)]
 struct Upload {
+    /// Number of the job: one of an earlier life of the segment's bytes, before a truncation of them all, may end later.
+    job: u64,
     /// When the bytes were looked at.
     at: Instant,
     /// It takes all that the segment had then.
@@ -56,6 +60,8 @@ struct Upload {
 struct Waiting {
     bytes: u64,
     since: Instant,
+    /// When it last had its turn, or has waited for it since.
+    turn: Instant,
     upload: Option<Upload>,
 }
 
@@ -65,11 +71,13 @@ pub(super) struct Backlog {
     waiting: BTreeMap<SegmentId, Waiting>,
     /// When time was last told.
     now: Instant,
+    /// Number of the next job.
+    next_job: u64,
 }
 
 impl Default for Backlog {
     fn default() -> Self {
-        Self { waiting: BTreeMap::new(), now: Instant::now() }
+        Self { waiting: BTreeMap::new(), now: Instant::now(), next_job: 1 }
     }
 }
 
@@ -80,8 +88,8 @@ impl Backlog {
     }
 
     fn entry(&mut self, id: SegmentId) -> &mut Waiting {
-        let since = self.now;
-        self.waiting.entry(id).or_insert(Waiting { bytes: 0, since, upload: None })
+        let now = self.now;
+        self.waiting.entry(id).or_insert(Waiting { bytes: 0, since: now, turn: now, upload: None })
     }
 
     /// A segment has this many bytes in the log now.
@@ -112,41 +120,54 @@ impl Backlog {
         self.waiting.values().any(|waiting| waiting.since <= time)
     }
 
-    /// Says what is due now and counts it as under way: at most `jobs_max` objects. `all` makes everything due.
+    /// Says what is due now and counts it as under way: at most `jobs_max` objects. `all` makes everything due. Whoever
+    /// has waited longest for a turn has the next one, so that large segments leave room for small ones and for each other.
     pub(super) fn take_due(&mut self, now: Instant, rules: &Rules, all: bool, jobs_max: usize) -> Vec<Job> {
         self.now = now;
-        let mut jobs: Vec<Job> = Vec::new();
+        if jobs_max == 0 {
+            return Vec::new();
+        }
+        let mut due: Vec<(Instant, Job)> = Vec::new();
         let (mut rest, mut rest_bytes, mut oldest) = (Vec::new(), 0, now);
-        for (id, waiting) in &self.waiting {
-            if waiting.upload.is_some() || jobs.len() >= jobs_max {
-                continue;
-            }
+        for (id, waiting) in self.waiting.iter().filter(|(_, waiting)| waiting.upload.is_none()) {
             if waiting.bytes >= rules.own_bytes {
-                jobs.push(Job { alone: true, parts: vec![(*id, rules.object_bytes)] });
+                let parts = vec![(*id, rules.object_bytes)];
+                due.push((waiting.turn, Job { number: 0, alone: true, parts }));
             } else {
                 rest.push((*id, waiting.bytes));
                 rest_bytes += waiting.bytes;
                 oldest = oldest.min(waiting.since);
             }
         }
-        let due = all || rest_bytes >= rules.packed_bytes || now.duration_since(oldest) >= rules.age;
-        if due && !rest.is_empty() {
-            pack(&rest, rules.object_bytes, &mut jobs);
-            jobs.truncate(jobs_max);
+        let rest_is_due = all || rest_bytes >= rules.packed_bytes || now.duration_since(oldest) >= rules.age;
+        if rest_is_due && !rest.is_empty() {
+            let turn = |job: &Job| {
+                job.parts.iter().filter_map(|(id, _)| self.waiting.get(id)).map(|waiting| waiting.turn).min()
+            };
+            due.extend(
+                pack(&rest, rules.object_bytes).into_iter().map(|job| (turn(&job).unwrap_or(now), job)),
+            );
         }
-        for (id, room) in jobs.iter().flat_map(|job| &job.parts) {
-            if let Some(waiting) = self.waiting.get_mut(id) {
-                waiting.upload = Some(Upload { at: now, whole: waiting.bytes <= *room, late: None });
+        due.sort_by_key(|(turn, _)| *turn);
+        let mut jobs: Vec<Job> = due.into_iter().take(jobs_max).map(|(_, job)| job).collect();
+        for job in &mut jobs {
+            job.number = self.next_job;
+            self.next_job += 1;
+            for (id, room) in &job.parts {
+                let Some(waiting) = self.waiting.get_mut(id) else { continue };
+                let whole = waiting.bytes <= *room;
+                waiting.turn = now;
+                waiting.upload = Some(Upload { job: job.number, at: now, whole, late: None });
             }
         }
         jobs
     }
 
-    /// The objects that held these segments' bytes are stored, or given up (`stored` is false).
-    pub(super) fn ended(&mut self, segments: impl IntoIterator<Item = SegmentId>, stored: bool) {
+    /// What the object of job `job` held of these segments is stored, or given up (`stored` is false).
+    pub(super) fn ended(&mut self, job: u64, segments: impl IntoIterator<Item = SegmentId>, stored: bool) {
         for id in segments {
             let Some(waiting) = self.waiting.get_mut(&id) else { continue };
-            let Some(upload) = waiting.upload.take() else { continue };
+            let Some(upload) = waiting.upload.take_if(|upload| upload.job == job) else { continue };
             if upload.whole && stored {
                 waiting.since = upload.late.unwrap_or(upload.at).min(upload.at);
             }
@@ -155,8 +176,8 @@ impl Backlog {
 }
 
 /// Puts segments into as few objects as their order allows.
-fn pack(rest: &[(SegmentId, u64)], object_bytes: u64, jobs: &mut Vec<Job>) {
-    let (mut job, mut room) = (Job::default(), object_bytes);
+fn pack(rest: &[(SegmentId, u64)], object_bytes: u64) -> Vec<Job> {
+    let (mut jobs, mut job, mut room) = (Vec::new(), Job::default(), object_bytes);
     for (id, bytes) in rest {
         if *bytes > room && !job.parts.is_empty() {
             jobs.push(std::mem::take(&mut job));
@@ -166,11 +187,13 @@ fn pack(rest: &[(SegmentId, u64)], object_bytes: u64, jobs: &mut Vec<Job>) {
         job.parts.push((*id, object_bytes));
     }
     jobs.push(job);
+    jobs
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::VecDeque;
 
     const RULES: Rules =
         Rules { own_bytes: 100, object_bytes: 300, packed_bytes: 200, age: Duration::from_secs(10) };
@@ -215,8 +238,48 @@ mod tests {
         let second = backlog.take_due(now, &RULES, true, 4);
         assert_eq!(segments(&second), [(true, vec![4]), (true, vec![5])]);
         assert_eq!(backlog.take_due(now, &RULES, true, 4), []);
-        backlog.ended([id(1)], false);
+        backlog.ended(first[0].number, [id(1)], false);
         assert_eq!(segments(&backlog.take_due(now, &RULES, true, 4)), [(true, vec![1])]);
+    }
+
+    #[test]
+    fn large_segments_leave_turns_to_small_ones_and_to_each_other() {
+        let mut backlog = Backlog::default();
+        let start = Instant::now();
+        assert_eq!(backlog.take_due(start, &RULES, false, 4), []);
+        backlog.grow(id(9), 1);
+        (1..=6).for_each(|number| backlog.grow(id(number), 1_000));
+        let mut under_way: VecDeque<Job> = backlog.take_due(start, &RULES, false, 4).into();
+        let mut turns: BTreeMap<u64, u32> = BTreeMap::new();
+        for second in 1..=60 {
+            // One object is stored each second, and the large segments have grown by as much as it took.
+            let job = under_way.pop_front().unwrap();
+            for (segment, _) in &job.parts {
+                *turns.entry(segment.0).or_default() += 1;
+            }
+            backlog.ended(job.number, job.parts.iter().map(|(segment, _)| *segment), true);
+            backlog.set(id(9), 1);
+            under_way.extend(backlog.take_due(start + SECOND * second, &RULES, false, 1));
+        }
+        assert!((1..=6).all(|number| (8..=11).contains(&turns[&number])), "{turns:?}");
+        assert!((3..=6).contains(&turns[&9]), "{turns:?}: once in each ten seconds, and some wait");
+    }
+
+    #[test]
+    fn upload_of_bytes_that_were_truncated_says_nothing_of_those_that_came_later() {
+        let mut backlog = Backlog::default();
+        let start = Instant::now();
+        assert_eq!(backlog.take_due(start, &RULES, false, 4), []);
+        backlog.grow(id(1), 10);
+        let first = backlog.take_due(start + SECOND, &RULES, true, 4);
+        backlog.set(id(1), 0);
+        backlog.grow(id(1), 10);
+        let second = backlog.take_due(start + SECOND * 2, &RULES, true, 4);
+        assert_eq!((first.len(), second.len()), (1, 1));
+        backlog.ended(first[0].number, [id(1)], true);
+        assert!(backlog.has_older(start + SECOND));
+        backlog.ended(second[0].number, [id(1)], true);
+        assert!(!backlog.has_older(start + SECOND));
     }
 
     #[test]
@@ -226,13 +289,13 @@ mod tests {
         assert_eq!(backlog.take_due(start, &RULES, false, 4), []);
         backlog.grow(id(1), 50);
         let upload = start + SECOND * 5;
-        assert_eq!(backlog.take_due(upload, &RULES, true, 4).len(), 1);
+        let job = backlog.take_due(upload, &RULES, true, 4).remove(0);
         backlog.grow(id(1), 1);
         assert!(backlog.has_older(start), "an upload under way stores nothing yet");
-        backlog.ended([id(1)], false);
+        backlog.ended(job.number, [id(1)], false);
         assert!(backlog.has_older(start), "nor does one that was given up");
-        assert_eq!(backlog.take_due(upload, &RULES, true, 4).len(), 1);
-        backlog.ended([id(1)], true);
+        let job = backlog.take_due(upload, &RULES, true, 4).remove(0);
+        backlog.ended(job.number, [id(1)], true);
         backlog.set(id(1), 1);
         assert!(!backlog.has_older(upload - SECOND) && backlog.has_older(upload));
         backlog.set(id(1), 0);
@@ -247,9 +310,10 @@ mod tests {
         backlog.grow(id(2), 10);
         assert_eq!(backlog.take_due(start + SECOND, &RULES, false, 4), []);
         backlog.grow(id(1), 100);
-        assert_eq!(segments(&backlog.take_due(start + SECOND * 2, &RULES, false, 4)), [(true, vec![1])]);
+        let jobs = backlog.take_due(start + SECOND * 2, &RULES, false, 4);
+        assert_eq!(segments(&jobs), [(true, vec![1])]);
         backlog.adopt(id(1), id(2), 10);
-        backlog.ended([id(1)], true);
+        backlog.ended(jobs[0].number, [id(1)], true);
         backlog.set(id(1), 10);
         assert!(backlog.has_older(start));
     }

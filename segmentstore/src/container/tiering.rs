@@ -50,6 +50,8 @@ pub struct Tier {
 
 /// An object that is up.
 pub(super) struct Uploaded {
+    /// Number of the job.
+    job: u64,
     pub(super) object: ObjectId,
     pub(super) level: u8,
     pub(super) bytes: u32,
@@ -62,7 +64,8 @@ pub(super) struct Uploaded {
 impl Uploaded {
     /// Nothing of this object is up.
     pub(super) fn none(object: ObjectId, level: u8) -> Self {
-        Self { object, level, bytes: 0, ranges: Vec::new(), segments: Vec::new(), left_out: Vec::new() }
+        let (ranges, segments, left_out) = (Vec::new(), Vec::new(), Vec::new());
+        Self { job: 0, object, level, bytes: 0, ranges, segments, left_out }
     }
 }
 
@@ -86,8 +89,8 @@ pub(super) struct Tiering {
     planned: Option<(SequenceNumber, ObjectId)>,
     ready: VecDeque<Job>,
     uploads: usize,
-    /// Segments whose bytes are in objects once the record is applied.
-    settling: VecDeque<(SequenceNumber, Vec<SegmentId>)>,
+    /// Segments whose bytes are in the object of a job once the record is applied.
+    settling: VecDeque<(SequenceNumber, u64, Vec<SegmentId>)>,
     asked: Vec<Asked>,
     /// Dead objects, and since when this owner knows.
     dead: BTreeMap<ObjectId, Instant>,
@@ -182,6 +185,7 @@ impl Task {
         }
         let upload = Upload {
             container: self.id,
+            job: job.number,
             object,
             level: if job.alone { LEVEL_MAX } else { 0 },
             created_ms: self.clock.wall_ms(),
@@ -207,12 +211,12 @@ impl Task {
     }
 
     pub(super) fn uploaded(&mut self, uploaded: Uploaded) -> Result<(), Failure> {
-        let Uploaded { object, level, bytes, ranges, mut segments, left_out } = uploaded;
+        let Uploaded { job, object, level, bytes, ranges, mut segments, left_out } = uploaded;
         self.tiering.uploads -= 1;
         // They may go into another object before this one's record is applied, and that must not end with it.
         let incomplete: BTreeSet<SegmentId> = left_out.iter().copied().collect();
         segments.retain(|segment| !incomplete.contains(segment));
-        self.publisher.backlog.ended(left_out, false);
+        self.publisher.backlog.ended(job, left_out, false);
         let mut records = std::mem::take(&mut self.work.records);
         let publisher = &self.publisher;
         let fits = |extent: &Extent| {
@@ -223,7 +227,7 @@ impl Task {
         self.state.admit_extents((object, level, bytes), &ranges, fits, &mut records);
         self.stage_all(records);
         let staged = SequenceNumber(self.state.next_sequence().0 - 1);
-        self.tiering.settling.push_back((staged, segments));
+        self.tiering.settling.push_back((staged, job, segments));
         self.submit()?;
         self.start_uploads()
     }
@@ -232,8 +236,10 @@ impl Task {
     pub(super) fn tiering_applied(&mut self) -> Result<(), Failure> {
         let applied = self.state.applied_upto();
         let mut settled = false;
-        while let Some((_, segments)) = self.tiering.settling.pop_front_if(|(after, _)| *after <= applied) {
-            self.publisher.backlog.ended(segments, true);
+        while let Some((_, job, segments)) =
+            self.tiering.settling.pop_front_if(|(after, _, _)| *after <= applied)
+        {
+            self.publisher.backlog.ended(job, segments, true);
             settled = true;
         }
         if settled {
@@ -366,6 +372,7 @@ fn boundaries(run: &[Piece]) -> Vec<u32> {
 
 struct Upload {
     container: ContainerId,
+    job: u64,
     object: ObjectId,
     level: u8,
     created_ms: i64,
@@ -377,16 +384,16 @@ struct Upload {
 
 impl Upload {
     async fn run(self) -> Uploaded {
-        let Self { container, object, level, created_ms, runs, segments, log, objects } = self;
+        let Self { container, job, object, level, created_ms, runs, segments, log, objects } = self;
         let (builder, ranges, left_out) =
             build(ObjectBuilder::new(container, object, level, created_ms), &runs, &*log);
         if ranges.is_empty() {
-            return Uploaded { segments, left_out, ..Uploaded::none(object, level) };
+            return Uploaded { job, segments, left_out, ..Uploaded::none(object, level) };
         }
         let built = builder.finish();
         let bytes = u32::try_from(built.bytes).unwrap_or(u32::MAX);
         put(&objects, &built, container).await;
-        Uploaded { object, level, bytes, ranges, segments, left_out }
+        Uploaded { job, object, level, bytes, ranges, segments, left_out }
     }
 }
 
