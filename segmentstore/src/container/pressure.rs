@@ -4,7 +4,7 @@
 //! goes on. A line keeps the order of those that depend on each other: appends and what opens or ends their sessions,
 //! and calls that change the same tables and attributes.
 
-use crate::operation::{ConnectionId, Operation, Request, SessionId};
+use crate::operation::{ConnectionId, Operation, Request, SegmentKind, SessionId};
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -164,15 +164,17 @@ impl Pressure {
         Some(operation)
     }
 
-    /// Takes what waits of a connection that has ended, so that its end need not wait.
+    /// Takes what waits of a connection that has ended, so that its end need not wait and nothing is made for it later.
     pub(super) fn leave(&mut self, connection: ConnectionId) -> Vec<Operation> {
         let mut gone = Vec::new();
-        for (since, operation) in std::mem::take(&mut self.sessions) {
-            if session(&operation).is_some_and(|session| session.connection == connection) {
-                self.bytes -= bytes(&operation);
-                gone.push(operation);
-            } else {
-                self.sessions.push_back((since, operation));
+        for line in [&mut self.sessions, &mut self.calls] {
+            for (since, operation) in std::mem::take(line) {
+                if ends_with(&operation, connection) {
+                    self.bytes -= bytes(&operation);
+                    gone.push(operation);
+                } else {
+                    line.push_back((since, operation));
+                }
             }
         }
         gone
@@ -228,13 +230,17 @@ fn adds(operation: &Operation) -> Adds {
     }
 }
 
-fn session(operation: &Operation) -> Option<SessionId> {
+/// Whether an operation is of no use, or does harm, once this connection has ended.
+fn ends_with(operation: &Operation, connection: ConnectionId) -> bool {
     match operation {
-        Operation::Append(append) => Some(append.tag.session),
+        Operation::Append(append) => append.tag.session.connection == connection,
         Operation::EndSession(session) | Operation::Call(Request::SetupAppend { session, .. }, _) => {
-            Some(*session)
+            session.connection == connection
         }
-        Operation::Call(..) | Operation::Disconnected(_) | Operation::FlushToStorage(_) => None,
+        Operation::Call(Request::Create { kind: SegmentKind::Transient { connection: of, .. }, .. }, _) => {
+            ConnectionId(*of) == connection
+        }
+        Operation::Call(..) | Operation::Disconnected(_) | Operation::FlushToStorage(_) => false,
     }
 }
 

@@ -8,7 +8,7 @@ use super::pressure::MemoryLimits;
 use super::publish::Publisher;
 use super::regroup::Regroup;
 use super::rows::index_rows;
-use super::task::{Failure, Task, Work};
+use super::task::{Failure, Inbox, Task, Work};
 use super::tiering::{Tier, Tiering};
 use super::{ContainerHandle, INBOX_OPERATIONS_MAX};
 use crate::index::{Index, IndexError, key};
@@ -219,7 +219,7 @@ pub async fn open(
         publisher,
         clock,
         storage,
-        inbox,
+        inbox: Inbox(inbox),
         events,
         event_sender,
         stop,

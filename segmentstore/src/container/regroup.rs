@@ -9,7 +9,9 @@ use super::task::{Event, Failure, Task};
 use super::tiering::{Uploaded, put};
 use crate::operation::Extent;
 use crate::state::{Object, Phase, State};
-use crate::tier::{BLOCK_BYTES, BuiltObject, Footer, ObjectBuilder, Objects, TierError, verify};
+use crate::tier::{
+    BLOCK_BYTES, BuiltObject, Footer, OBJECT_RANGES_MAX, ObjectBuilder, Objects, TierError, verify,
+};
 use crate::types::{ContainerId, ObjectId, SegmentId};
 use bytes::Bytes;
 use dhara_stdx::chain;
@@ -39,6 +41,8 @@ const DEAD_BYTES_MIN: u64 = 32 * 1024 * 1024;
 const TURN_EXTENTS_MAX: usize = 2_048;
 /// Other work gets this many times the time that a regrouped object took.
 const REST_FACTOR: u32 = 3;
+/// But rest has an end: an outage of the store counts as time that it took.
+const REST_MAX: Duration = Duration::from_mins(5);
 /// Bytes between two ranges that are read together with them.
 const GAP_BYTES: u64 = 128 * 1024;
 /// Bytes of one read, when they are more than one range.
@@ -69,12 +73,14 @@ pub(super) struct Regroup {
     /// Objects of level 0 when last looked at, and since when that has not changed.
     newest: Option<ObjectId>,
     newest_since: Instant,
+    /// Objects that are not what was put, or gone: no group that has one of them can be made.
+    bad: BTreeSet<ObjectId>,
 }
 
 impl Default for Regroup {
     fn default() -> Self {
         let now = Instant::now();
-        Self { stage: Stage::Idle, look: now, newest: None, newest_since: now }
+        Self { stage: Stage::Idle, look: now, newest: None, newest_since: now, bad: BTreeSet::new() }
     }
 }
 
@@ -118,7 +124,7 @@ impl Task {
             (self.regroup.newest, self.regroup.newest_since) = (newest, now);
         }
         let quiet = now.duration_since(self.regroup.newest_since) >= QUIET;
-        if let Some((sources, level)) = choose(&self.state, quiet) {
+        if let Some((sources, level)) = choose(&self.state, &self.regroup.bad, quiet) {
             let left = sources.iter().copied().collect();
             self.regroup.stage = Stage::Collecting { sources, left, level, extents: Vec::new() };
         }
@@ -164,15 +170,16 @@ impl Task {
 
     pub(super) fn regrouped(&mut self, made: Regrouped) -> Result<(), Failure> {
         let now = Instant::now();
-        let Regrouped { uploaded, sources, took, failed } = made;
+        let Regrouped { uploaded, sources, took, failed, bad } = made;
         if let Stage::Making { under_way, next, .. } = &mut self.regroup.stage {
             *under_way = false;
-            *next = now + took * REST_FACTOR;
+            *next = now + (took * REST_FACTOR).min(REST_MAX);
         }
         if failed {
             self.regroup.stage = Stage::Idle;
             self.regroup.look = now + BACK_OFF;
         }
+        self.regroup.bad.extend(bad);
         let mut records = std::mem::take(&mut self.work.records);
         let Uploaded { object, level, bytes, ranges, .. } = uploaded;
         // Only a regrouping replaces extents, and there is one at a time: what lies in the sources lies there as read.
@@ -205,8 +212,9 @@ fn is_packed(object: &Object) -> bool {
 }
 
 /// Which objects to regroup now, and the level of what comes of it.
-fn choose(state: &State, quiet: bool) -> Option<(BTreeSet<ObjectId>, u8)> {
-    let packed = || state.objects().filter(|(_, object)| is_packed(object));
+fn choose(state: &State, bad: &BTreeSet<ObjectId>, quiet: bool) -> Option<(BTreeSet<ObjectId>, u8)> {
+    let good = || state.objects().filter(|(id, _)| !bad.contains(id));
+    let packed = || good().filter(|(_, object)| is_packed(object));
     for level in 0..LEVEL_MAX {
         let group: BTreeSet<ObjectId> =
             packed().filter(|(_, object)| object.level == level).map(|(id, _)| id).take(GROUP).collect();
@@ -222,13 +230,12 @@ fn choose(state: &State, quiet: bool) -> Option<(BTreeSet<ObjectId>, u8)> {
             && object.live > 0
             && object.live_bytes * 100 < u64::from(object.bytes) * LIVE_PERCENT_MIN
     };
-    let sparse: Vec<(ObjectId, Object)> = state
-        .objects()
-        .filter(|(_, object)| sparse(object))
-        .map(|(id, object)| (id, *object))
-        .take(GROUP)
-        .collect();
-    let dead: u64 = sparse.iter().map(|(_, object)| u64::from(object.bytes) - object.live_bytes).sum();
+    let dead_bytes = |object: &Object| u64::from(object.bytes) - object.live_bytes;
+    let mut sparse: Vec<(ObjectId, Object)> =
+        good().filter(|(_, object)| sparse(object)).map(|(id, object)| (id, *object)).collect();
+    sparse.sort_by_key(|(_, object)| std::cmp::Reverse(dead_bytes(object)));
+    sparse.truncate(GROUP);
+    let dead: u64 = sparse.iter().map(|(_, object)| dead_bytes(object)).sum();
     let level = sparse.iter().map(|(_, object)| object.level).max()?;
     (dead >= DEAD_BYTES_MIN)
         .then(|| (sparse.into_iter().map(|(id, _)| id).collect(), (level + 1).min(LEVEL_MAX)))
@@ -265,7 +272,8 @@ fn plan(mut extents: Vec<Extent>, level: u8, own_bytes: u64, object_bytes: u64) 
             alone.push(Output { level: LEVEL_MAX, runs: vec![run] });
             continue;
         }
-        if bytes > room {
+        let is_full = packed.last().is_some_and(|last| last.runs.len() == OBJECT_RANGES_MAX);
+        if bytes > room || is_full {
             packed.push(Output { level, runs: Vec::new() });
             room = object_bytes;
         }
@@ -284,6 +292,8 @@ pub(super) struct Regrouped {
     sources: Arc<BTreeSet<ObjectId>>,
     took: Duration,
     failed: bool,
+    /// An object that cannot be read, now or later.
+    bad: Option<ObjectId>,
 }
 
 struct Making {
@@ -302,6 +312,7 @@ impl Making {
         let level = output.level;
         let mut uploaded = Uploaded::none(object, level);
         let made = build(container, object, created_ms, &output, &objects).await;
+        let mut bad = None;
         let failed = match made {
             Ok((built, ranges)) => {
                 (uploaded.bytes, uploaded.ranges) = (u32::try_from(built.bytes).unwrap_or(u32::MAX), ranges);
@@ -310,10 +321,13 @@ impl Making {
             }
             Err(error) => {
                 warn!(container = container.0, %object, error = chain(&error), "objects cannot be regrouped");
+                if let TierError::NotFound { id } | TierError::Malformed { id, .. } = error {
+                    bad = Some(id);
+                }
                 true
             }
         };
-        Regrouped { uploaded, sources, took: started.elapsed(), failed }
+        Regrouped { uploaded, sources, took: started.elapsed(), failed, bad }
     }
 }
 
@@ -412,4 +426,22 @@ fn part(extent: &Extent, footer: Option<&Footer>, bytes: &Bytes, from: u64) -> R
         inside.filter(|at| (1..extent.length).contains(at)).collect()
     });
     Ok((blocks.slice(cut..cut + at(extent.length.into())), inner.unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Stored;
+
+    #[test]
+    fn no_object_has_more_ranges_than_it_may() {
+        let object = ObjectId { epoch: 1, counter: 1 };
+        let extents = (0..70_000).map(|number| {
+            let stored = Stored { object, at: number * 8, length: 8, first_block: number, crc: 0 };
+            Extent { segment: SegmentId(number.into()), offset: 0, length: 8, skip: 0, stored }
+        });
+        let outputs = plan(extents.collect(), LEVEL_MAX, 1 << 20, 64 << 20);
+        let ranges: Vec<usize> = outputs.iter().map(|output| output.runs.len()).collect();
+        assert_eq!(ranges, [OBJECT_RANGES_MAX, 70_000 - OBJECT_RANGES_MAX]);
+    }
 }

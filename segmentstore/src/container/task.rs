@@ -48,6 +48,8 @@ const IN_FLIGHT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How long a container that stops waits for its index: long-term storage may be away, and who stops a server seldom gives
 /// it more than ten seconds.
 const LAST_FLUSH: Duration = Duration::from_secs(5);
+/// And for its log, which may be full with nothing left to free.
+const LAST_FRAMES: Duration = Duration::from_secs(5);
 /// How often a quiet container looks after its index.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -136,7 +138,7 @@ pub(super) struct Task {
     pub(super) publisher: Publisher,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) storage: Handle,
-    pub(super) inbox: mpsc::Receiver<Operation>,
+    pub(super) inbox: Inbox,
     pub(super) events: mpsc::Receiver<Event>,
     pub(super) event_sender: mpsc::Sender<Event>,
     pub(super) stop: CancellationToken,
@@ -151,6 +153,8 @@ pub(super) struct Work {
     pub(super) pressure: Pressure,
     pub(super) loaded: Loaded,
     park: Park,
+    /// Operations of this turn, the next one last.
+    turn: Vec<Operation>,
     in_flight: VecDeque<InFlight>,
     in_flight_bytes: usize,
     due: VecDeque<Durable>,
@@ -169,6 +173,7 @@ impl Work {
             pressure: Pressure::new(limits),
             loaded: Loaded::default(),
             park: Park::default(),
+            turn: Vec::with_capacity(TURN_OPERATIONS_MAX),
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
             due: VecDeque::new(),
@@ -178,6 +183,42 @@ impl Work {
             records: Vec::new(),
             effects: Vec::new(),
             changes: Vec::new(),
+        }
+    }
+
+    /// Everybody who waits hears `Unavailable`.
+    fn refuse_all(&mut self) {
+        for (_, reply) in std::mem::take(&mut self.replies) {
+            deliver(reply.unavailable());
+        }
+        for waiter in self.park.drain() {
+            match waiter {
+                Waiter::Append(append) => refuse(Operation::Append(append)),
+                Waiter::Call(request, call) => refuse(Operation::Call(request, call)),
+                Waiter::EndSession(_) => {}
+            }
+        }
+        self.pressure.take_all().for_each(refuse);
+        self.turn.drain(..).rev().for_each(refuse);
+    }
+}
+
+/// However the container's task ends, by a panic too: connections outlive it, and nobody else would tell them.
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.refuse_all();
+    }
+}
+
+/// Operations on their way to the task.
+pub(super) struct Inbox(pub(super) mpsc::Receiver<Operation>);
+
+/// As for [`Work`].
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.0.close();
+        while let Ok(operation) = self.0.try_recv() {
+            refuse(operation);
         }
     }
 }
@@ -191,20 +232,10 @@ impl Task {
             failed => failed,
         };
         self.publisher.close();
-        self.inbox.close();
-        for (_, reply) in std::mem::take(&mut self.work.replies) {
-            deliver(reply.unavailable());
-        }
-        for waiter in self.work.park.drain() {
-            match waiter {
-                Waiter::Append(append) => refuse(Operation::Append(append)),
-                Waiter::Call(request, call) => refuse(Operation::Call(request, call)),
-                Waiter::EndSession(_) => {}
-            }
-        }
-        self.work.pressure.take_all().for_each(refuse);
+        self.inbox.0.close();
+        self.work.refuse_all();
         // Waits for whoever has a place in the inbox already and is about to fill it.
-        while let Some(operation) = self.inbox.recv().await {
+        while let Some(operation) = self.inbox.0.recv().await {
             refuse(operation);
         }
         // Whoever has something to report must not wait for a task that does not listen any more.
@@ -216,7 +247,6 @@ impl Task {
     }
 
     async fn serve(&mut self) -> Result<(), Failure> {
-        let mut turn = Vec::with_capacity(TURN_OPERATIONS_MAX);
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -232,24 +262,24 @@ impl Task {
                 durable = self.durable.next() => self.take_durable(durable)?,
                 Some(event) = self.events.recv() => self.take_event(event)?,
                 () = std::future::ready(()), if apply => self.apply_slice()?,
-                () = std::future::ready(()), if line_is_due => self.admit_turn(&mut turn)?,
-                taken = self.inbox.recv_many(&mut turn, TURN_OPERATIONS_MAX), if may_take => {
+                () = std::future::ready(()), if line_is_due => self.admit_turn()?,
+                taken = self.inbox.0.recv_many(&mut self.work.turn, TURN_OPERATIONS_MAX), if may_take => {
                     if taken == 0 {
                         return Ok(());
                     }
-                    self.admit_turn(&mut turn)?;
+                    self.admit_turn()?;
                 }
             }
             if apply {
                 // Between slices new operations get in, so that the log is never idle behind an apply.
                 if self.may_admit() {
                     while self.work.pressure.may_take()
-                        && turn.len() < TURN_OPERATIONS_MAX
-                        && let Ok(operation) = self.inbox.try_recv()
+                        && self.work.turn.len() < TURN_OPERATIONS_MAX
+                        && let Ok(operation) = self.inbox.0.try_recv()
                     {
-                        turn.push(operation);
+                        self.work.turn.push(operation);
                     }
-                    self.admit_turn(&mut turn)?;
+                    self.admit_turn()?;
                 }
                 tokio::task::yield_now().await;
             }
@@ -259,9 +289,13 @@ impl Task {
     /// Stops admitting, waits until everything staged is applied and answered, then flushes the index if it lets itself be.
     async fn drain(&mut self) -> Result<(), Failure> {
         self.submit()?;
+        let last = Instant::now() + LAST_FRAMES;
         while !self.work.in_flight.is_empty() {
             if self.work.due.is_empty() {
-                let durable = self.durable.next().await;
+                let Ok(durable) = tokio::time::timeout_at(last, self.durable.next()).await else {
+                    warn!(container = %self.id, "the log is full: what it could not take in time is refused");
+                    return Ok(());
+                };
                 self.take_durable(durable)?;
             }
             self.apply_slice()?;
@@ -334,7 +368,7 @@ impl Task {
         }
     }
 
-    fn admit_turn(&mut self, turn: &mut Vec<Operation>) -> Result<(), Failure> {
+    fn admit_turn(&mut self) -> Result<(), Failure> {
         self.work.now_ms = self.clock.wall_ms();
         self.look_for_room();
         let now = Instant::now();
@@ -342,15 +376,12 @@ impl Task {
             let Some(operation) = self.work.pressure.next_due(now) else { break };
             self.take(operation)?;
         }
-        let mut operations = turn.drain(..);
-        while let Some(operation) = operations.next() {
-            let Some(operation) = self.work.pressure.hold(operation, now) else { continue };
-            if let Err(failure) = self.take(operation) {
-                operations.for_each(refuse);
-                return Err(failure);
+        self.work.turn.reverse();
+        while let Some(operation) = self.work.turn.pop() {
+            if let Some(operation) = self.work.pressure.hold(operation, now) {
+                self.take(operation)?;
             }
         }
-        drop(operations);
         self.submit()
     }
 

@@ -122,6 +122,10 @@ impl Tiering {
         self.stop.cancel();
         self.work.close();
         self.work.wait().await;
+        self.refuse_all();
+    }
+
+    fn refuse_all(&mut self) {
         for asked in std::mem::take(&mut self.asked) {
             (asked.call)(Err(Refusal::Unavailable));
         }
@@ -132,6 +136,7 @@ impl Tiering {
 impl Drop for Tiering {
     fn drop(&mut self) {
         self.stop.cancel();
+        self.refuse_all();
     }
 }
 

@@ -295,3 +295,54 @@ fn reader_that_waits_hears_of_a_container_that_died_amid_its_work() {
         assert_eq!(reader.await.unwrap(), ReadReply::Gone);
     });
 }
+
+#[test]
+fn everybody_hears_of_a_container_that_died_amid_its_work() {
+    on_paused_clock(async {
+        let mut world = World::new(10);
+        let running = world.open().await;
+        running.request(0, create("s", SegmentKind::Stream)).await;
+        running.request(1, create("t", SegmentKind::HashTable)).await;
+        running.request(2, set_up(session(1, 1), "s")).await;
+        running.request(3, put("t", "key", TableCondition::Any)).await;
+        running.settle().await;
+        running.flush().await;
+        // One waits for the log, one for a row, one for room, one for objects, one in the inbox.
+        running.append(4, session(1, 1), 1, b"in flight").await;
+        running.gets.shut();
+        running.request(5, put("t", "key", TableCondition::Absent)).await;
+        running.idle().await;
+        running.log.full.store(true, Ordering::SeqCst);
+        running.request(6, create("new", SegmentKind::Stream)).await;
+        let heard = running.heard.clone();
+        let call = move |outcome: Outcome| heard.0.lock().push((7, outcome));
+        running.handle.send(Operation::FlushToStorage(Box::new(call))).await.unwrap();
+        running.idle().await;
+        running.request(8, Request::Seal { name: "s".into() }).await;
+        running.task.abort();
+        running.idle().await;
+        for number in 4..=8 {
+            assert_eq!(running.heard.of(number), Some(Err(Refusal::Unavailable)), "{number}");
+        }
+    });
+}
+
+/// A log that takes nothing more must not keep its container from ending: a restart may be the cure.
+#[test]
+fn container_stops_though_its_log_is_full_for_good() {
+    on_paused_clock(async {
+        let mut world = World::new(11);
+        let running = world.open().await;
+        running.request(0, create("s", SegmentKind::Stream)).await;
+        running.request(1, set_up(session(1, 1), "s")).await;
+        running.settle().await;
+        // Nobody turns the log from here on.
+        running.append(2, session(1, 1), 1, b"in flight").await;
+        running.idle().await;
+        running.stop.cancel();
+        running.idle().await;
+        assert_eq!(running.heard.of(2), None);
+        tokio::time::timeout(Duration::from_secs(11), running.task).await.unwrap().unwrap().unwrap();
+        assert_eq!(running.heard.of(2), Some(Err(Refusal::Unavailable)));
+    });
+}

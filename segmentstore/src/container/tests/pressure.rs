@@ -102,6 +102,7 @@ fn end_of_a_connection_does_not_wait_and_takes_what_waits_of_it_along() {
         running.log.full.store(true, Ordering::SeqCst);
         running.append(4, session(1, 1), 1, b"unheard").await;
         running.append(5, session(2, 1), 1, b"heard").await;
+        running.request(8, create("late", transient)).await;
         running.send(6, &Do::Disconnect(ConnectionId(1))).await;
         running.settle().await;
         running.request(7, Request::GetAttribute { name: "transient".into(), attribute: OTHER }).await;
@@ -113,6 +114,8 @@ fn end_of_a_connection_does_not_wait_and_takes_what_waits_of_it_along() {
         running.pass(TICK).await;
         assert_eq!(running.heard.of(5), Some(Err(Refusal::NoSuchSegment)));
         assert_eq!(running.content("s").await, Some(Vec::new()));
+        assert_eq!(running.heard.of(8), Some(Err(Refusal::Unavailable)));
+        assert!(running.handle.views().find("late").is_none(), "nobody would end it");
     });
 }
 
