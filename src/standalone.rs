@@ -55,10 +55,26 @@ impl Ready<'_> {
 pub(crate) async fn run(config: Config) -> Result<(), CliError> {
     let started = Instant::now();
     start_log(&config);
-    let signals = Signals::listen().map_err(server_error)?;
+    let mut signals = Signals::listen().map_err(server_error)?;
     let seams = seams()?;
-    let store = SegmentStore::start(&store_config(&config), seams.clone()).await.map_err(server_error)?;
-    let controller = match start_controller(&config, &store, &seams).await {
+    let store_config = store_config(&config);
+    // A start waits for an object store that is away, and must end all the same when it is asked to.
+    let store = tokio::select! { biased;
+        signal = signals.next() => {
+            stopped_early(signal);
+            return Ok(());
+        }
+        store = SegmentStore::start(&store_config, seams.clone()) => store.map_err(server_error)?,
+    };
+    let controller = tokio::select! { biased;
+        signal = signals.next() => {
+            store.stop().await;
+            stopped_early(signal);
+            return Ok(());
+        }
+        controller = start_controller(&config, &store, &seams) => controller,
+    };
+    let controller = match controller {
         Ok(controller) => controller,
         Err(error) => {
             store.stop().await;
@@ -113,6 +129,18 @@ impl Signals {
         let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
         Ok(Self { terminate: signal(terminate)?, interrupt: signal(interrupt)? })
     }
+
+    /// Waits for one; its name.
+    async fn next(&mut self) -> &'static str {
+        tokio::select! { biased;
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+fn stopped_early(signal: &'static str) {
+    info!(signal, "stopped before the server was ready");
 }
 
 /// Waits until the store fails, and says why, or a signal comes.
@@ -120,11 +148,10 @@ async fn until_ended(store: &SegmentStore, mut signals: Signals) -> Option<Strin
     // Each of these ends the server; none repeats often enough to starve another.
     let (ended, failed) = tokio::select! {
         biased;
-        why = store.failed() => ("on a failure of the segment store", Some(why)),
-        _ = signals.terminate.recv() => ("on SIGTERM", None),
-        _ = signals.interrupt.recv() => ("on SIGINT", None),
+        why = store.failed() => ("a failure of the segment store", Some(why)),
+        signal = signals.next() => (signal, None),
     };
-    info!(ended, "stopping");
+    info!(on = ended, "stopping");
     failed
 }
 

@@ -117,6 +117,19 @@ impl Server {
         more: &[&str],
         environment: &[(&str, &str)],
     ) -> Result<Self> {
+        Self::spawn(binary, data, more, environment)?.ready().await
+    }
+
+    /// As [`Server::start_with`], without waiting.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn spawn(
+        binary: &Path,
+        data: &Path,
+        more: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Starting> {
         let start = Instant::now();
         let mut child = Command::new(binary)
             .args(arguments(data))
@@ -128,17 +141,9 @@ impl Server {
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("starting {}", binary.display()))?;
-        let mut output = BufReader::new(child.stdout.take().context("standard output is piped")?);
-        let line = timeout(START_TIMEOUT, ready_line(&mut output)).await.context("not ready in time")??;
-        let ready_after = start.elapsed();
-        let part = |name: &str| -> Result<String> {
-            let word = line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-            Ok(word.with_context(|| format!("no {name}= in {line:?}"))?.to_owned())
-        };
-        let controller = part("controller")?.trim_start_matches("tcp://").to_owned();
-        Ok(Self { child, output, controller, store: part("store")?, rest: part("rest")?, ready_after })
+        let output = BufReader::new(child.stdout.take().context("standard output is piped")?);
+        Ok(Starting { child, output, start })
     }
-
     /// The process id.
     ///
     /// # Errors
@@ -159,15 +164,8 @@ impl Server {
     ///
     /// # Errors
     /// If it does not stop in time.
-    pub async fn stop(mut self) -> Result<(ExitStatus, String)> {
-        let sent = Command::new("kill").arg("-TERM").arg(self.pid()?.to_string()).status().await?;
-        ensure!(sent.success(), "SIGTERM could not be sent");
-        let mut rest = String::new();
-        timeout(STOP_TIMEOUT, self.output.read_to_string(&mut rest))
-            .await
-            .context("did not stop in time")??;
-        let status = timeout(STOP_TIMEOUT, self.child.wait()).await.context("did not stop in time")??;
-        Ok((status, rest))
+    pub async fn stop(self) -> Result<(ExitStatus, String)> {
+        terminate(self.child, self.output).await
     }
 
     /// Resident memory, KiB.
@@ -179,6 +177,50 @@ impl Server {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
         Ok(line.trim().trim_end_matches("kB").trim().parse()?)
     }
+}
+
+/// A server that may not be ready yet.
+#[derive(Debug)]
+pub struct Starting {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    start: Instant,
+}
+
+impl Starting {
+    /// Waits until it is ready.
+    ///
+    /// # Errors
+    /// If it ends, or says something else, before it is ready.
+    pub async fn ready(self) -> Result<Server> {
+        let Self { child, mut output, start } = self;
+        let line = timeout(START_TIMEOUT, ready_line(&mut output)).await.context("not ready in time")??;
+        let ready_after = start.elapsed();
+        let part = |name: &str| -> Result<String> {
+            let word = line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+            Ok(word.with_context(|| format!("no {name}= in {line:?}"))?.to_owned())
+        };
+        let controller = part("controller")?.trim_start_matches("tcp://").to_owned();
+        Ok(Server { child, output, controller, store: part("store")?, rest: part("rest")?, ready_after })
+    }
+
+    /// Asks it to stop by SIGTERM; returns its exit status and what it printed.
+    ///
+    /// # Errors
+    /// If it does not stop in time.
+    pub async fn stop(self) -> Result<(ExitStatus, String)> {
+        terminate(self.child, self.output).await
+    }
+}
+
+async fn terminate(mut child: Child, mut output: BufReader<ChildStdout>) -> Result<(ExitStatus, String)> {
+    let pid = child.id().context("the server has ended")?;
+    let sent = Command::new("kill").arg("-TERM").arg(pid.to_string()).status().await?;
+    ensure!(sent.success(), "SIGTERM could not be sent");
+    let mut rest = String::new();
+    timeout(STOP_TIMEOUT, output.read_to_string(&mut rest)).await.context("did not stop in time")??;
+    let status = timeout(STOP_TIMEOUT, child.wait()).await.context("did not stop in time")??;
+    Ok((status, rest))
 }
 
 async fn ready_line(output: &mut BufReader<ChildStdout>) -> Result<String> {

@@ -12,7 +12,7 @@ use dhara_tests::replay::connection::{Connection, Event};
 use dhara_tests::server::{self, Ended, Server};
 use dhara_tests::session::{Session, Shape, append};
 use dhara_wire::codec::Uuid;
-use dhara_wire::command::{Command, Hello, KeepAlive, SealSegment, TABLE};
+use dhara_wire::command::{Command, Hello, KeepAlive, ReadSegment, SealSegment, TABLE};
 use dhara_wire::limits::{FRAME_BYTES_MAX, OLDEST_WIRE_VERSION, WIRE_VERSION};
 use noise::Mixer;
 use std::path::{Path, PathBuf};
@@ -391,4 +391,32 @@ async fn damaged_frames_disturb_nobody() {
     assert!(after < before + 64 * 1024, "resident memory grew from {before} to {after} KiB");
     let (status, _) = server.stop().await.unwrap();
     assert!(status.success(), "stopped with {status}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn client_that_takes_nothing_does_not_hold_up_a_stop() {
+    const MIB: usize = 1 << 20;
+    let data = tempfile::tempdir().unwrap();
+    let server = start(data.path()).await;
+    let mut session = Session::open(&server.store).await.unwrap().unwrap();
+    session.create(SEGMENT).await.unwrap();
+    session.setup(SEGMENT, GOOD_WRITER).await.unwrap();
+    for frame in append(Shape::Exact, GOOD_WRITER, &[Bytes::from(vec![7; MIB])], 1, 1) {
+        session.send(frame).await.unwrap();
+    }
+    assert!(matches!(session.reply().await.unwrap(), Some(Command::DataAppended(_))));
+    // More than the buffers between the two hold.
+    for request_id in 0..64 {
+        let (segment, suggested_length) = (SEGMENT.to_owned(), i32::try_from(MIB).unwrap());
+        let read =
+            ReadSegment { segment, offset: 0, suggested_length, delegation_token: String::new(), request_id };
+        session.send(read).await.unwrap();
+    }
+    let mut other = Session::open(&server.store).await.unwrap().unwrap();
+    for _turn in 0..100 {
+        other.info(SEGMENT).await.unwrap().unwrap();
+    }
+    let (status, _) = server.stop().await.unwrap();
+    assert!(status.success(), "stopped with {status}");
+    drop(session);
 }

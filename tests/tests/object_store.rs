@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use dhara_tests::outage::{self, Trouble};
 use dhara_tests::s3::{BUCKET, Outage, S3Server};
-use dhara_tests::server::{self, Server};
+use dhara_tests::server::{self, Server, Starting};
 use dhara_tests::session::{Session, Shape, append};
 use dhara_wire::codec::Uuid;
 use dhara_wire::command::{Command, FlushToStorage};
@@ -15,12 +15,16 @@ use std::time::Duration;
 const SEGMENT: &str = "bucket/stream/0.#epoch.0";
 const WRITER: Uuid = Uuid(7);
 
-async fn start(folder: &Path, s3: &S3Server) -> Server {
+fn spawn(folder: &Path, s3: &S3Server) -> Starting {
     let place = format!("s3://{BUCKET}/dhara");
     let endpoint = s3.endpoint();
     let more = ["--object-store", &place, "--object-store-endpoint", &endpoint, "--object-store-allow-http"];
     let keys = [("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "key"), ("AWS_REGION", "us-east-1")];
-    Server::start_with(&server::binary().unwrap(), folder, &more, &keys).await.unwrap()
+    Server::spawn(&server::binary().unwrap(), folder, &more, &keys).unwrap()
+}
+
+async fn start(folder: &Path, s3: &S3Server) -> Server {
+    spawn(folder, s3).ready().await.unwrap()
 }
 
 /// Appends an event and waits until it is acknowledged.
@@ -111,6 +115,19 @@ async fn stops_in_time(outage: Outage) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_stops_in_time_whatever_its_object_store_does() {
     tokio::join!(stops_in_time(Outage::Errors), stops_in_time(Outage::Silence));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_that_waits_for_its_object_store_stops_when_it_is_asked_to() {
+    let s3 = S3Server::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    s3.knobs().outage = Outage::Errors;
+    let starting = spawn(folder.path(), &s3);
+    while s3.counts().writes() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let (status, printed) = starting.stop().await.unwrap();
+    assert!(status.success() && printed.is_empty(), "{status}: {printed}");
 }
 
 /// A short run of the outage harness.

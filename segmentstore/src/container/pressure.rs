@@ -4,7 +4,7 @@
 //! goes on. A line keeps the order of those that depend on each other: appends and what opens or ends their sessions,
 //! and calls that change the same tables and attributes.
 
-use crate::operation::{ConnectionId, Operation, Request, SegmentKind, SessionId};
+use crate::operation::{ConnectionId, Operation, Request, SegmentKind};
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -258,7 +258,7 @@ fn bytes(operation: &Operation) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operation::{Answer, Append, AppendReply, AppendTag, Refusal};
+    use crate::operation::{Answer, Append, AppendReply, AppendTag, Refusal, SessionId};
     use bytes::Bytes;
     use dhara_wire::codec::Uuid;
     use proptest::collection::vec;

@@ -20,6 +20,7 @@ use crate::operation::{
 use crate::state::{Effect, RowChange, RowKey, State};
 use crate::types::{ContainerId, ObjectId, SegmentId, SequenceNumber};
 use dhara_stdx::budget::BytePermit;
+use dhara_stdx::chain;
 use dhara_stdx::clock::Clock;
 use dhara_wire::limits::NULL_ATTRIBUTE_VALUE;
 use std::collections::{HashMap, VecDeque};
@@ -128,6 +129,8 @@ impl Reply {
 }
 
 pub(super) struct Task {
+    /// Dropped before the publisher, as `run` closes them.
+    pub(super) inbox: Inbox,
     pub(super) id: ContainerId,
     pub(super) state: State,
     pub(super) index: Index,
@@ -138,7 +141,6 @@ pub(super) struct Task {
     pub(super) publisher: Publisher,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) storage: Handle,
-    pub(super) inbox: Inbox,
     pub(super) events: mpsc::Receiver<Event>,
     pub(super) event_sender: mpsc::Sender<Event>,
     pub(super) stop: CancellationToken,
@@ -231,8 +233,13 @@ impl Task {
             Ok(()) => self.drain().await,
             failed => failed,
         };
-        self.publisher.close();
+        if let Err(failure) = &ended {
+            // At once, since to close what it has may take a while.
+            warn!(container = %self.id, error = chain(failure), "container ends");
+        }
+        // In this order: who finds no segment looks whether the container is closed.
         self.inbox.0.close();
+        self.publisher.close();
         self.work.refuse_all();
         // Waits for whoever has a place in the inbox already and is about to fill it.
         while let Some(operation) = self.inbox.0.recv().await {

@@ -7,7 +7,7 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use futures_util::stream::{self, BoxStream, StreamExt};
+use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, GetOptions, GetRange, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
@@ -74,8 +74,22 @@ enum Ended {
     Closing,
     #[error("conflict about an object that is not there")]
     Unfounded,
+    #[error("conflict in answer to a read, a list or a deletion: {0}")]
+    Misplaced(object_store::Error),
     #[error("{path} has {size} bytes, and bytes from {start} on are needed: it is cut off")]
     Cut { path: Path, size: u64, start: u64 },
+}
+
+/// What an error of a call that writes nothing on condition comes to. Stores that are busy answer with a conflict there too;
+/// the engine takes it for another owner's doing and gives up, where it only has to ask again.
+fn placed(error: object_store::Error) -> object_store::Error {
+    use object_store::Error as E;
+    match error {
+        E::AlreadyExists { .. } | E::Precondition { .. } => {
+            E::Generic { store: STORE_NAME, source: Box::new(Ended::Misplaced(error)) }
+        }
+        other => other,
+    }
 }
 
 impl Guard {
@@ -208,7 +222,9 @@ impl ObjectStore for GuardedStore {
             Some(GetRange::Offset(start)) => Some(*start),
             Some(GetRange::Suffix(_)) | None => None,
         };
+        let conditional = options.if_match.is_some() || options.if_unmodified_since.is_some();
         let read = self.guard.run(self.inner.get_opts(location, options)).await;
+        let read = if conditional { read } else { read.map_err(placed) };
         let mut result = match (read, start) {
             (Err(failed @ object_store::Error::Generic { store, .. }), Some(start))
                 if store != STORE_NAME =>
@@ -229,7 +245,7 @@ impl ObjectStore for GuardedStore {
         location: &Path,
         ranges: &[std::ops::Range<u64>],
     ) -> object_store::Result<Vec<Bytes>> {
-        let read = self.guard.run(self.inner.get_ranges(location, ranges)).await;
+        let read = self.guard.run(self.inner.get_ranges(location, ranges)).await.map_err(placed);
         match (read, ranges.iter().map(|range| range.start).max()) {
             (Err(failed @ object_store::Error::Generic { store, .. }), Some(start))
                 if store != STORE_NAME =>
@@ -244,11 +260,11 @@ impl ObjectStore for GuardedStore {
         &self,
         locations: BoxStream<'static, object_store::Result<Path>>,
     ) -> BoxStream<'static, object_store::Result<Path>> {
-        self.guard.stream(self.inner.delete_stream(locations))
+        self.guard.stream(self.inner.delete_stream(locations)).map_err(placed).boxed()
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
-        self.guard.stream(self.inner.list(prefix))
+        self.guard.stream(self.inner.list(prefix)).map_err(placed).boxed()
     }
 
     fn list_with_offset(
@@ -256,11 +272,11 @@ impl ObjectStore for GuardedStore {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
-        self.guard.stream(self.inner.list_with_offset(prefix, offset))
+        self.guard.stream(self.inner.list_with_offset(prefix, offset)).map_err(placed).boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> object_store::Result<ListResult> {
-        self.guard.run(self.inner.list_with_delimiter(prefix)).await
+        self.guard.run(self.inner.list_with_delimiter(prefix)).await.map_err(placed)
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> object_store::Result<()> {

@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::debug;
 
@@ -25,6 +26,8 @@ use tracing::debug;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A write that makes no progress for this long ends the connection.
 const WRITE_TIMEOUT: Duration = Duration::from_mins(1);
+/// How long a server that stops waits for a peer to take the replies that it is owed.
+const LAST_REPLIES: Duration = Duration::from_secs(2);
 /// Table reads that one connection may have under way.
 const TABLE_READS_MAX: usize = 64;
 /// Bytes that one connection may be having read from objects at one time; further reads wait, so that what one client
@@ -83,19 +86,26 @@ impl Connection {
                 close = connection.read_all(frames) => debug!(connection = id.0, why = close.0, "connection ends"),
             }
             outbox.close();
-            connection.leave().await;
+            connection.leave(&stop).await;
         };
-        let (written, ()) = tokio::join!(
+        let served = futures_util::future::join(
             async {
                 let written = writing.await;
                 // Whoever cannot be written to is not read from any more.
                 outbox.close();
                 written
             },
-            reading
+            reading,
         );
-        if let Err(error) = written {
-            debug!(connection = id.0, %error, "write");
+        let late = async {
+            stop.cancelled().await;
+            tokio::time::sleep(LAST_REPLIES).await;
+        };
+        tokio::select! { biased;
+            (written, ()) = served => if let Err(error) = written {
+                debug!(connection = id.0, %error, "write");
+            },
+            () = late => debug!(connection = id.0, "the peer takes its last replies too slowly"),
         }
     }
 
@@ -170,8 +180,13 @@ impl Connection {
         self.visited.entry(key).or_insert_with(|| container.clone());
     }
 
-    async fn leave(&mut self) {
+    async fn leave(&mut self, stop: &CancellationToken) {
         self.reads.abort_all();
+        if stop.is_cancelled() {
+            // Every container stops next, and with it its epoch ends all sessions and transient segments. One that takes
+            // nothing at the moment must not keep the others from stopping.
+            return;
+        }
         for container in std::mem::take(&mut self.visited).into_values() {
             // A container that has ended forgot the connection with everything else.
             let _ended = container.send(Operation::Disconnected(self.id)).await;

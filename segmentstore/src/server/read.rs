@@ -35,6 +35,10 @@ impl Connection {
         let name = dhara_wire::name::canonical(segment);
         let container = self.shared.containers.of(&name).ok_or(Close("the container is not open"))?;
         let view = container.views().find(&name);
+        if view.is_none() && container.is_closed() {
+            // It ends, and its segments are only out of sight.
+            return Err(Close("the container is not open"));
+        }
         Ok((container, view))
     }
 

@@ -396,7 +396,12 @@ impl Keeper {
                 () = self.opener.stop.cancelled() => return None,
                 () = tokio::time::sleep(wait) => {}
             }
-            match self.opener.open(ContainerId(self.number)).await {
+            let opened = tokio::select! { biased;
+                // Final, as above. A container waits for its index for as long as the object store is away.
+                () = self.opener.stop.cancelled() => return None,
+                opened = self.opener.open(ContainerId(self.number)) => opened,
+            };
+            match opened {
                 Ok((handle, running)) => {
                     self.handles.set(self.number, Some(handle));
                     return Some(running);

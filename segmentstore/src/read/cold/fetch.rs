@@ -12,8 +12,12 @@ use bytes::Bytes;
 use dhara_stdx::budget::BytePermit;
 use dhara_stdx::chain;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, watch};
-use tracing::warn;
+use tracing::{debug, warn};
+
+/// When a GET that failed in a way that may be over soon is repeated.
+const REPEAT_AFTER: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(200)];
 
 /// What a GET brought, one entry for each of its units.
 #[derive(Clone, Debug)]
@@ -117,13 +121,24 @@ impl Flight {
     }
 
     async fn fetch(&self) -> Result<Vec<Bytes>, ColdError> {
-        match self.attempt(false).await {
-            Err(error) if error.is_wrong() => {
-                // The cause may lie on the way, or in the footer that was kept.
-                warn!(error = chain(&error), "bytes are wrong, they are fetched again");
-                self.attempt(true).await
+        let (mut waits, mut again) = (REPEAT_AFTER.iter(), false);
+        loop {
+            match self.attempt(again).await {
+                Err(error) if error.is_wrong() && !again => {
+                    // The cause may lie on the way, or in the footer that was kept.
+                    warn!(error = chain(&error), "bytes are wrong, they are fetched again");
+                    again = true;
+                }
+                // A read that fails ends its connection, and whatever else the client does there.
+                Err(error)
+                    if error.may_pass()
+                        && let Some(wait) = waits.next() =>
+                {
+                    debug!(error = chain(&error), "bytes did not come, they are fetched again");
+                    tokio::time::sleep(*wait).await;
+                }
+                done => return done,
             }
-            done => done,
         }
     }
 

@@ -18,6 +18,7 @@ use crate::tier::{BLOCK_BYTES, ObjectError, Objects, TierError};
 use crate::types::{ContainerId, ObjectId, SegmentId};
 use bytes::Bytes;
 use cache::{Found, Reading, Touch};
+use dhara_stdx::Retry;
 use dhara_stdx::budget::BytePermit;
 use fetch::{Room, brought, landed, start};
 use std::sync::Arc;
@@ -68,6 +69,12 @@ impl ColdError {
     /// Whether the object is not there: its bytes lie elsewhere by now, or are not wanted any more.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Tier { source, .. } if matches!(**source, TierError::NotFound { .. }))
+    }
+
+    /// Whether the store failed in a way that may be over soon. One that gave no answer has had its time.
+    fn may_pass(&self) -> bool {
+        matches!(self, Self::Tier { source, .. }
+            if matches!(**source, TierError::Store { .. }) && source.retry() == Retry::Safe)
     }
 
     /// Whether the store gave bytes, but other ones than it was given.

@@ -327,7 +327,10 @@ async fn wrong_bytes_are_fetched_again_and_never_handed_out() {
 async fn store_that_fails_fails_its_reads_and_no_later_ones() {
     let world = World::new(small());
     let (extents, bytes) = world.put(1, 0, &[MIB]).await;
-    world.store.fail(Fault::Refuse, 1);
+    let (other, more) = world.put(2, 0, &[MIB]).await;
+    world.store.fail(Fault::Refuse, 2);
+    assert_eq!(world.read(&other, 0, 10).await.unwrap(), more[..10], "the third time");
+    world.store.fail(Fault::Refuse, 3);
     world.store.hold();
     let readers: Vec<_> = (0..3).map(|_| world.asks(&extents, 0, 10)).collect();
     idle().await;
