@@ -3,17 +3,27 @@
 use std::io;
 use std::net::SocketAddr;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-/// Listens on `addr`; port 0 takes a free one.
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 1024;
+
+/// Listens on `addr`; port 0 takes a free one. The system looks after idle connections, so that peers which vanished
+/// without a word do not keep theirs for ever (Linux: after two hours).
 ///
 /// # Errors
 /// Whatever the system answers to bind.
 /// # Cancel safety
 /// Dropped early: nothing listens.
-#[allow(clippy::disallowed_methods, reason = "the one place that binds")]
+#[allow(clippy::unused_async, reason = "who listens on a name waits for it to be resolved")]
 pub async fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
-    TcpListener::bind(addr).await
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // An address whose last server has just ended is free.
+    socket.set_reuseaddr(true)?;
+    // What is accepted inherits it.
+    socket.set_keepalive(true)?;
+    socket.bind(addr)?;
+    socket.listen(BACKLOG)
 }
 
 /// Takes the next connection of `listener`, without Nagle's delay.
@@ -47,11 +57,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn both_ends_of_a_connection_send_without_delay() {
+    async fn both_ends_send_without_delay_and_vanished_peers_are_found_out() {
         let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
         let addr = listener.local_addr().unwrap().to_string();
         let (near, far) = tokio::join!(connect(&addr), accept(&listener));
         assert!(near.unwrap().nodelay().unwrap());
-        assert!(far.unwrap().0.nodelay().unwrap());
+        let far = far.unwrap().0;
+        assert!(far.nodelay().unwrap());
+        assert!(TcpSocket::from_std_stream(far.into_std().unwrap()).keepalive().unwrap());
     }
 }

@@ -22,6 +22,7 @@ pub use pressure::MemoryLimits;
 pub use recover::{ContainerParts, GivenUp, LostLog, OpenError, open};
 pub use task::Failure;
 pub use tiering::Tier;
+pub(crate) use tiering::UPLOADS_MAX;
 
 use crate::index::Index;
 use crate::log::Log;

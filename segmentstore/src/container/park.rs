@@ -22,6 +22,7 @@ impl Waiter {
             Self::Call(Request::TableUpdate { puts, .. }, _) => {
                 puts.iter().map(|put| put.key.len() + put.value.len()).sum()
             }
+            Self::Call(Request::TableRemove { keys, .. }, _) => keys.iter().map(|(key, _)| key.len()).sum(),
             Self::Call(..) | Self::EndSession(_) => 0,
         }
     }

@@ -10,7 +10,7 @@ use super::tiering::{Uploaded, put};
 use crate::operation::Extent;
 use crate::state::{Object, Phase, State};
 use crate::tier::{
-    BLOCK_BYTES, BuiltObject, Footer, OBJECT_RANGES_MAX, ObjectBuilder, Objects, TierError, verify,
+    BLOCK_BYTES, BuiltObject, Footer, OBJECT_RANGES_MAX, ObjectBuilder, Objects, TierError, Uploads, verify,
 };
 use crate::types::{ContainerId, ObjectId, SegmentId};
 use bytes::Bytes;
@@ -151,6 +151,7 @@ impl Task {
             output,
             sources: Arc::clone(sources),
             objects: self.tiering.tier.objects.clone(),
+            uploads: self.tiering.tier.uploads.clone(),
         };
         let (events, stop) = (self.event_sender.clone(), self.tiering.stop.clone());
         drop(self.tiering.work.spawn_on(
@@ -303,12 +304,13 @@ struct Making {
     output: Output,
     sources: Arc<BTreeSet<ObjectId>>,
     objects: Objects,
+    uploads: Uploads,
 }
 
 impl Making {
     async fn run(self) -> Regrouped {
         let started = Instant::now();
-        let Self { container, object, created_ms, output, sources, objects } = self;
+        let Self { container, object, created_ms, output, sources, objects, uploads } = self;
         let level = output.level;
         let mut uploaded = Uploaded::none(object, level);
         let made = build(container, object, created_ms, &output, &objects).await;
@@ -316,7 +318,7 @@ impl Making {
         let failed = match made {
             Ok((built, ranges)) => {
                 (uploaded.bytes, uploaded.ranges) = (u32::try_from(built.bytes).unwrap_or(u32::MAX), ranges);
-                put(&objects, &built, container).await;
+                put(&objects, &built, &uploads, container).await;
                 false
             }
             Err(error) => {

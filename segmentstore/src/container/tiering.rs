@@ -11,7 +11,7 @@ use crate::log::Log;
 use crate::operation::{Answer, Call, Extent, Refusal};
 use crate::read::{ColdCache, Pins, log_chunks};
 use crate::state::{Piece, Pieces};
-use crate::tier::{BuiltObject, ObjectBuilder, Objects};
+use crate::tier::{BuiltObject, ObjectBuilder, Objects, TierError, Uploads};
 use crate::types::{ContainerId, ObjectId, SegmentId, SequenceNumber};
 use dhara_stdx::chain;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,13 +23,15 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 /// Objects under way at one time.
-const UPLOADS_MAX: usize = 4;
+pub(crate) const UPLOADS_MAX: usize = 4;
 /// Names planned at one time.
 const NAMES: u32 = 64;
 /// First wait before an upload is repeated; doubled each time.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 /// Longest such wait.
 const RETRY_MAX: Duration = Duration::from_secs(10);
+/// An upload that takes too long gets twice as much time each time, up to so many times as much as the first.
+const PATIENCE_MAX: u32 = 64;
 /// Objects deleted in one step.
 const DELETES_MAX: usize = 64;
 /// A stored range keeps one append boundary for each of this many bytes.
@@ -40,6 +42,8 @@ const BOUNDARY_BYTES: u64 = 1024 * 1024;
 pub struct Tier {
     /// The container's objects.
     pub objects: Objects,
+    /// What all containers share for writing objects.
+    pub uploads: Uploads,
     /// What all containers share for reading objects.
     pub cache: ColdCache,
     /// When bytes are due.
@@ -198,6 +202,7 @@ impl Task {
             segments: job.parts.iter().map(|(segment, _)| *segment).collect(),
             log: Arc::clone(&self.log),
             objects: self.tiering.tier.objects.clone(),
+            uploads: self.tiering.tier.uploads.clone(),
         };
         self.tiering.uploads += 1;
         let (events, stop) = (self.event_sender.clone(), self.tiering.stop.clone());
@@ -385,11 +390,12 @@ struct Upload {
     segments: Vec<SegmentId>,
     log: Arc<dyn Log>,
     objects: Objects,
+    uploads: Uploads,
 }
 
 impl Upload {
     async fn run(self) -> Uploaded {
-        let Self { container, job, object, level, created_ms, runs, segments, log, objects } = self;
+        let Self { container, job, object, level, created_ms, runs, segments, log, objects, uploads } = self;
         let (builder, ranges, left_out) =
             build(ObjectBuilder::new(container, object, level, created_ms), &runs, &*log);
         if ranges.is_empty() {
@@ -397,7 +403,7 @@ impl Upload {
         }
         let built = builder.finish();
         let bytes = u32::try_from(built.bytes).unwrap_or(u32::MAX);
-        put(&objects, &built, container).await;
+        put(&objects, &built, &uploads, container).await;
         Uploaded { job, object, level, bytes, ranges, segments, left_out }
     }
 }
@@ -429,20 +435,40 @@ fn build(
 }
 
 /// Puts an object, again and again until it is there.
-pub(super) async fn put(objects: &Objects, built: &BuiltObject, container: ContainerId) {
-    let mut wait = RETRY_MIN;
+pub(super) async fn put(objects: &Objects, built: &BuiltObject, uploads: &Uploads, container: ContainerId) {
+    let (mut wait, mut patience) = (RETRY_MIN, 1);
     let mut failed = false;
-    while let Err(error) = objects.put(built).await {
+    while let Err(error) = put_once(objects, built, uploads, patience).await {
         if !failed {
             warn!(container = container.0, object = %built.id, error = chain(&error), "upload failed, it is repeated");
         }
         failed = true;
+        patience = patience_after(&error, patience);
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(RETRY_MAX);
     }
     if failed {
         info!(container = container.0, object = %built.id, "upload succeeded in the end");
     }
+}
+
+fn patience_after(error: &TierError, patience: u32) -> u32 {
+    match error {
+        TierError::TimedOut { .. } => (patience * 2).min(PATIENCE_MAX),
+        _ => patience,
+    }
+}
+
+async fn put_once(
+    objects: &Objects,
+    built: &BuiltObject,
+    uploads: &Uploads,
+    patience: u32,
+) -> Result<(), TierError> {
+    let turn = uploads.turn().await;
+    let put = objects.put_patiently(built, patience).await;
+    turn.end(put.is_ok());
+    put
 }
 
 /// Deletes objects; returns those that are gone. The others are tried again.
@@ -459,4 +485,36 @@ async fn delete(objects: &Objects, due: Vec<ObjectId>) -> Vec<ObjectId> {
         }
     }
     gone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use object_store::memory::InMemory;
+    use object_store::throttle::{ThrottleConfig, ThrottledStore};
+
+    /// Slower than the time that an upload has at first, as a narrow line is.
+    #[tokio::test(start_paused = true)]
+    async fn store_that_is_slow_gets_each_object_in_the_end() {
+        const TAKES: Duration = Duration::from_mins(3);
+        let config = ThrottleConfig { wait_put_per_call: TAKES, ..ThrottleConfig::default() };
+        let store = ThrottledStore::new(InMemory::new(), config);
+        let (container, uploads) = (ContainerId(0), Uploads::new(UPLOADS_MAX));
+        let objects = Objects::new(Arc::new(store), container);
+        let object = |counter| {
+            let mut builder = ObjectBuilder::new(container, ObjectId { epoch: 1, counter }, 0, 1);
+            builder.range(SegmentId(1), 0, vec![Bytes::from_static(b"ten bytes!")], Vec::new());
+            builder.finish()
+        };
+        let objects_to_put: Vec<BuiltObject> = (1..=3).map(object).collect();
+        futures_util::future::join_all(
+            objects_to_put.iter().map(|object| put(&objects, object, &uploads, container)),
+        )
+        .await;
+        for object in &objects_to_put {
+            objects.footer(object.id).await.unwrap();
+        }
+        assert_eq!(uploads.allowed(), UPLOADS_MAX, "each that succeeds allows one more");
+    }
 }

@@ -6,6 +6,7 @@ use super::reply::{self, Asked, signed};
 use crate::operation::{Answer, Policy, Request, SegmentKind, TableCondition, TablePut};
 use crate::read::{TableRead, TableReadError, View};
 use bytes::Bytes;
+use dhara_stdx::budget::BytePermit;
 use dhara_wire::codec::Blob;
 use dhara_wire::command::{
     Command, CreateTableSegment, DeleteTableSegment, IteratorArgs, OperationUnsupported, ReadTable,
@@ -104,7 +105,12 @@ impl Connection {
         self.delete(request_id, segment, true, must_be_empty).await
     }
 
-    pub(super) async fn update_table(&mut self, command: UpdateTableEntries) -> Result<(), Close> {
+    /// `permit` is for the memory of the entries, until the reply.
+    pub(super) async fn update_table(
+        &mut self,
+        command: UpdateTableEntries,
+        permit: Option<BytePermit>,
+    ) -> Result<(), Close> {
         let UpdateTableEntries { request_id, segment, entries, table_segment_offset, .. } = command;
         let mut puts = Vec::with_capacity(entries.len());
         for entry in entries {
@@ -118,16 +124,24 @@ impl Connection {
         let request =
             Request::TableUpdate { name, puts, expected_length: expected_length(table_segment_offset) };
         let asked = Asked { request_id, segment, offset: table_segment_offset };
-        self.ask(&container, request, asked, move |answer, _| match answer {
-            Answer::TableUpdated(updated_versions) => {
-                Some(TableEntriesUpdated { request_id, updated_versions }.into())
+        self.ask(&container, request, asked, move |answer, _| {
+            drop(permit);
+            match answer {
+                Answer::TableUpdated(updated_versions) => {
+                    Some(TableEntriesUpdated { request_id, updated_versions }.into())
+                }
+                _ => None,
             }
-            _ => None,
         })
         .await
     }
 
-    pub(super) async fn remove_table_keys(&mut self, command: RemoveTableKeys) -> Result<(), Close> {
+    /// `permit` is for the memory of the keys, until the reply.
+    pub(super) async fn remove_table_keys(
+        &mut self,
+        command: RemoveTableKeys,
+        permit: Option<BytePermit>,
+    ) -> Result<(), Close> {
         let RemoveTableKeys { request_id, segment, keys, table_segment_offset, .. } = command;
         let mut conditional: Vec<(Bytes, TableCondition)> = Vec::with_capacity(keys.len());
         for key in keys {
@@ -144,7 +158,8 @@ impl Connection {
             expected_length: expected_length(table_segment_offset),
         };
         let asked = Asked { request_id, segment, offset: table_segment_offset };
-        self.ask(&container, request, asked, |_, Asked { request_id, segment, .. }| {
+        self.ask(&container, request, asked, move |_, Asked { request_id, segment, .. }| {
+            drop(permit);
             Some(TableKeysRemoved { request_id, segment }.into())
         })
         .await

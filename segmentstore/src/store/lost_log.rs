@@ -2,10 +2,11 @@
 
 use super::opened::open_when_free;
 use super::{Opener, Seams, StartError, StorageRuntime, StoreConfig};
-use crate::container::{GivenUp, LostLog};
+use crate::container::{GivenUp, LostLog, UPLOADS_MAX};
 use crate::index::SharedCache;
 use crate::operation::Operation;
 use crate::read::ColdCache;
+use crate::tier::Uploads;
 use crate::types::ContainerId;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -39,6 +40,7 @@ async fn recover_all(config: &StoreConfig, seams: Seams) -> Result<Vec<GivenUp>,
         updates: opened.updates,
         rules: config.rules,
         lost_log: LostLog::GiveUp(Arc::clone(&given_up)),
+        uploads: Uploads::new(UPLOADS_MAX),
         cold: ColdCache::new(config.read, storage.handle.clone()),
         cache: SharedCache::new(config.index_cache_bytes),
         seams,

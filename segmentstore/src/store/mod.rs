@@ -11,13 +11,14 @@ pub use identity::IdentityError;
 pub use lost_log::recover_lost_log;
 
 use crate::container::{
-    ContainerHandle, ContainerParts, Failure, LostLog, MemoryLimits, OpenError, Rules, Tier, open,
+    ContainerHandle, ContainerParts, Failure, LostLog, MemoryLimits, OpenError, Rules, Tier, UPLOADS_MAX,
+    open,
 };
 use crate::index::{Index, IndexError, RowsError, SharedCache, SlateOptions, open_slate};
 use crate::log::{Log, LogError};
 use crate::read::{ColdCache, ReadConfig};
 use crate::server::{Containers, Server, ServerConfig};
-use crate::tier::{BackendError, BackendOptions, Objects, ProbeError};
+use crate::tier::{BackendError, BackendOptions, Objects, ProbeError, Uploads};
 use crate::types::ContainerId;
 use dhara_stdx::chain;
 use dhara_stdx::clock::Clock;
@@ -181,6 +182,7 @@ struct Opener {
     rules: Rules,
     lost_log: LostLog,
     cache: SharedCache,
+    uploads: Uploads,
     cold: ColdCache,
     seams: Seams,
     storage: Handle,
@@ -225,6 +227,7 @@ impl SegmentStore {
             rules: config.rules,
             lost_log: LostLog::Refuse,
             cache: SharedCache::new(config.index_cache_bytes),
+            uploads: Uploads::new(UPLOADS_MAX * usize::from(config.containers)),
             cold: cold.clone(),
             seams: seams.clone(),
             storage: storage.handle.clone(),
@@ -345,6 +348,7 @@ impl Opener {
             index,
             tier: Tier {
                 objects: Objects::new(Arc::clone(&self.objects), container),
+                uploads: self.uploads.clone(),
                 cache: self.cold.clone(),
                 rules: self.rules,
                 grace: GRACE,

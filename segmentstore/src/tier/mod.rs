@@ -14,6 +14,7 @@ mod folder;
 mod format;
 mod objects;
 mod probe;
+mod uploads;
 
 pub use backend::{BackendError, BackendOptions, local_store, open_store};
 pub use builder::{BuiltObject, ObjectBuilder};
@@ -21,6 +22,7 @@ pub use error::{ObjectError, TierError};
 pub use format::{Footer, FooterRange, ObjectHeader, verify, verify_object};
 pub use objects::Objects;
 pub use probe::{ProbeError, probe};
+pub use uploads::{Turn, Uploads};
 
 /// Bytes of a block: what one CRC covers. A block belongs to one range, and the last of a range may be short.
 pub const BLOCK_BYTES: u32 = 64 * 1024;

@@ -60,9 +60,19 @@ impl Objects {
     /// # Cancel safety
     /// Dropped early, the object may be there; parts that were uploaded may stay with the store until it clears them.
     pub async fn put(&self, object: &BuiltObject) -> Result<(), TierError> {
+        self.put_patiently(object, 1).await
+    }
+
+    /// As [`Self::put`], with `patience` times as much time for a store that is slow.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    /// # Cancel safety
+    /// As [`Self::put`].
+    pub async fn put_patiently(&self, object: &BuiltObject, patience: u32) -> Result<(), TierError> {
         const DOING: &str = "put an object";
         let path = self.path(object.id);
-        let limit = limit_of(object.bytes);
+        let limit = limit_of(object.bytes).saturating_mul(patience);
         if object.bytes <= PARTS_ABOVE_BYTES {
             let put = self.store.put(&path, join(&object.payload));
             return bounded(DOING, limit, put).await.map(|_result| ());

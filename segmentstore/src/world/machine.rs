@@ -4,14 +4,15 @@ use super::court::Court;
 use super::front::Front;
 use super::log::SimLog;
 use crate::container::{
-    ContainerHandle, ContainerParts, Failure, LostLog, MemoryLimits, OpenError, Rules, Tier, open,
+    ContainerHandle, ContainerParts, Failure, LostLog, MemoryLimits, OpenError, Rules, Tier, UPLOADS_MAX,
+    open,
 };
 use crate::index::{Index, SharedCache, SlateOptions, open_slate};
 use crate::log::{LocalLog, Log, LogConfig, LogError, Pace};
 use crate::read::{ColdCache, ReadConfig};
 use crate::sim::store::{Line, SimObjectStore};
 use crate::sim::{SimClock, Trace};
-use crate::tier::Objects;
+use crate::tier::{Objects, Uploads};
 use crate::types::ContainerId;
 use dhara_stdx::{Clock, Disk, Entropy, SeededEntropy, SimDisk};
 use object_store::ObjectStore;
@@ -305,6 +306,7 @@ impl Keeper {
             index,
             tier: Tier {
                 objects: Objects::new(Arc::clone(&self.objects), id),
+                uploads: Uploads::new(UPLOADS_MAX),
                 cache: self.cold.clone(),
                 rules: self.setup.rules,
                 grace: self.setup.grace,

@@ -209,7 +209,12 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 
     fn finish(&mut self, code: i32, payload: Bytes, permit: Option<BytePermit>) -> Frame {
         self.deadline = None;
-        self.in_block = code == AppendBlock::CODE && permit.is_some();
+        // Others may come between the two.
+        self.in_block = match code {
+            AppendBlock::CODE => permit.is_some(),
+            AppendBlockEnd::CODE => false,
+            _ => self.in_block,
+        };
         Frame { code, payload, permit }
     }
 
@@ -247,7 +252,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 
     /// Reads once; `false` at the end of the stream.
     async fn fill(&mut self) -> Result<bool, ReadError> {
-        if self.large.is_none() && self.buffer.is_empty() {
+        // Between a block and its end nobody is idle: the block holds memory.
+        if self.large.is_none() && self.buffer.is_empty() && !self.in_block {
             return Ok(self.fill_idle().await? > 0);
         }
         let limit = self.config.progress_timeout;

@@ -153,10 +153,27 @@ async fn end_of_a_block_never_waits_for_the_permit_its_block_holds() {
     let budget = ByteBudget::new(100 * KIB as u64);
     let (mut near, far) = duplex(1 << 20);
     let mut reader = reader(far, Some(budget.clone()));
-    near.write_all(&encoded(&[block(100 * KIB), block_end(100 * KIB)])).await.unwrap();
+    // Whatever comes between the two.
+    let frames = [block(100 * KIB), KeepAlive {}.into(), block_end(100 * KIB)];
+    near.write_all(&encoded(&frames)).await.unwrap();
     let first = reader.next().await.unwrap().unwrap();
     assert!(first.permit.is_some() && budget.free() == 0);
+    assert_eq!(reader.next().await.unwrap().unwrap().code, KeepAlive::CODE);
     assert!(reader.next().await.unwrap().unwrap().permit.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn block_that_holds_memory_must_get_its_end() {
+    let (mut near, far) = duplex(1 << 20);
+    let mut reader = reader(far, Some(ByteBudget::new(1 << 20)));
+    near.write_all(&encoded(&[block(100 * KIB), block_end(1)])).await.unwrap();
+    let _held = reader.next().await.unwrap().unwrap();
+    reader.next().await.unwrap().unwrap();
+    let day = Duration::from_hours(24);
+    assert!(tokio::time::timeout(day, reader.next()).await.is_err(), "idle behind the end");
+    near.write_all(&encoded(&[block(100 * KIB)])).await.unwrap();
+    let _held = reader.next().await.unwrap().unwrap();
+    assert!(matches!(reader.next().await, Err(ReadError::Slow { .. })));
 }
 
 #[tokio::test]

@@ -12,7 +12,10 @@ mod pressure;
 mod storm;
 mod tier;
 
-use super::{ContainerHandle, ContainerParts, Failure, LostLog, MemoryLimits, OpenError, Rules, Tier, open};
+use super::{
+    ContainerHandle, ContainerParts, Failure, LostLog, MemoryLimits, OpenError, Rules, Tier, UPLOADS_MAX,
+    open,
+};
 use crate::index::{Change, Index, Limits, MemoryDisk, MemoryRows, Page, Rows, RowsError, WriteFault};
 use crate::log::{LocalLog, Log, LogConfig, LogError, LogReader, LogRoom, LogWriter, Pace};
 use crate::operation::{
@@ -23,7 +26,7 @@ use crate::read::{ColdCache, ReadConfig, ReadReply};
 use crate::state::tests::append_of;
 use crate::state::tests::model::Put;
 use crate::state::tests::ops::Do;
-use crate::tier::Objects;
+use crate::tier::{Objects, Uploads};
 use crate::types::{ContainerId, LogAddress, SequenceNumber};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -183,7 +186,8 @@ impl World {
         let store = Arc::clone(&self.objects) as Arc<dyn ObjectStore>;
         let rules = Rules { own_bytes: 64, object_bytes: 256, ..Rules::default() };
         let cache = ColdCache::new(ReadConfig::default(), tokio::runtime::Handle::current());
-        Tier { objects: Objects::new(store, ContainerId(container)), cache, rules, grace: GRACE }
+        let (objects, uploads) = (Objects::new(store, ContainerId(container)), Uploads::new(UPLOADS_MAX));
+        Tier { objects, uploads, cache, rules, grace: GRACE }
     }
 
     fn open_log(&mut self) -> Arc<NarrowLog> {
