@@ -31,10 +31,11 @@ async def wait_for(condition):
         await asyncio.sleep(0.02)
 
 
-async def drain(reader, events):
-    """Reads a sealed stream to its end: two slices in a row have nothing left."""
+async def drain(reader, events, segments):
+    """Reads a sealed stream of so many segments to its end: more slices in a row have nothing left than segments that
+    may end one after the other while bytes of another are on their way."""
     empty = 0
-    while empty < 2:
+    while empty <= segments:
         found = await next_events(reader)
         events.extend(found)
         empty = 0 if found else empty + 1

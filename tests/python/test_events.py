@@ -116,7 +116,7 @@ def test_sealed_stream_is_read_to_its_end(manager, scope):
     write(manager, scope, "sealed", numbered(300, 6))
     assert manager.seal_stream(scope, "sealed")
     events, reader = [], manager.create_reader_group("group", scope, "sealed").create_reader("reader")
-    asyncio.run(drain(reader, events))
+    asyncio.run(drain(reader, events, segments=3))
     reader.reader_offline()
     assert_once_and_in_order(events, keys=6, total=300)
 

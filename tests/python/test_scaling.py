@@ -88,7 +88,7 @@ async def write_read_and_scale(uri, manager, controller, scope, stream, quota):
     assert await asyncio.to_thread(manager.seal_stream, scope, stream)
     await asyncio.gather(*reading)
     for reader, events in zip(readers, found):
-        await drain(reader, events)
+        await drain(reader, events, segments=6)
         reader.reader_offline()
     return together, written
 
@@ -117,7 +117,7 @@ def test_group_created_after_scaling_reads_the_old_segments_first(manager, contr
     assert manager.seal_stream(scope, "history")
     events, reader = [], manager.create_reader_group("group", scope, "history").create_reader("reader")
     asyncio.run(collect(reader, events, lambda: len(events) >= number))
-    asyncio.run(drain(reader, events))
+    asyncio.run(drain(reader, events, segments=4))
     reader.reader_offline()
     assert_once_and_in_order(events, KEYS, number)
 
