@@ -9,7 +9,7 @@ use super::pressure::{Adds, MemoryLimits, Pressure, Stock};
 use super::publish::{Publisher, RecordPlace};
 use super::regroup::{Regroup, Regrouped};
 use super::rows::{Loaded, RowValue, Seen, index_rows, newest};
-use super::tiering::{Tiering, Uploaded};
+use super::tiering::{Deleted, Tiering, Uploaded};
 use crate::index::{Index, IndexError};
 use crate::log::{BATCH_BYTES_MAX, BatchBuilder, Durable, DurableWatch, Log, LogError, LogWriter};
 use crate::log::{RECORD_BYTES_MAX, RECORD_HEADER_BYTES};
@@ -18,7 +18,7 @@ use crate::operation::{
     RECORD_VERSION, Record, Refusal, Request, SessionId,
 };
 use crate::state::{Effect, RowChange, RowKey, State};
-use crate::types::{ContainerId, ObjectId, SegmentId, SequenceNumber};
+use crate::types::{ContainerId, SegmentId, SequenceNumber};
 use dhara_stdx::budget::BytePermit;
 use dhara_stdx::chain;
 use dhara_stdx::clock::Clock;
@@ -90,8 +90,8 @@ pub(super) enum Event {
     Uploaded(Uploaded),
     /// A regrouped object is up, or could not be made.
     Regrouped(Regrouped),
-    /// These dead objects were deleted.
-    ObjectsDeleted(Vec<ObjectId>),
+    /// Dead objects were deleted, or could not be.
+    ObjectsDeleted(Deleted),
     /// A sweep found rows to remove; none means that it is done.
     Swept(Result<Vec<crate::index::Row>, IndexError>),
 }
@@ -370,7 +370,7 @@ impl Task {
             }
             Event::Uploaded(uploaded) => self.uploaded(uploaded),
             Event::Regrouped(made) => self.regrouped(made),
-            Event::ObjectsDeleted(gone) => self.objects_deleted(gone),
+            Event::ObjectsDeleted(deleted) => self.objects_deleted(deleted),
             Event::Swept(swept) => self.swept(swept),
         }
     }

@@ -34,6 +34,8 @@ const RETRY_MAX: Duration = Duration::from_secs(10);
 const PATIENCE_MAX: u32 = 64;
 /// Objects deleted in one step.
 const DELETES_MAX: usize = 64;
+/// Deletions in a row that may fail before it is taken for an outage.
+const REFUSALS_MAX: u32 = 4;
 /// A stored range keeps one append boundary for each of this many bytes.
 const BOUNDARY_BYTES: u64 = 1024 * 1024;
 
@@ -323,8 +325,8 @@ impl Task {
                 tokio::select! { biased;
                     // Final; nothing can starve behind it.
                     () = stop.cancelled() => {}
-                    gone = delete(&objects, due) => {
-                        let _ended = events.send(Event::ObjectsDeleted(gone)).await;
+                    deleted = delete(&objects, due) => {
+                        let _ended = events.send(Event::ObjectsDeleted(deleted)).await;
                     }
                 }
             },
@@ -333,8 +335,13 @@ impl Task {
         Ok(())
     }
 
-    pub(super) fn objects_deleted(&mut self, gone: Vec<ObjectId>) -> Result<(), Failure> {
+    pub(super) fn objects_deleted(&mut self, deleted: Deleted) -> Result<(), Failure> {
+        let Deleted { gone, refused } = deleted;
         self.tiering.deleting = false;
+        let now = Instant::now();
+        for id in refused {
+            self.tiering.dead.insert(id, now);
+        }
         if gone.is_empty() {
             return Ok(());
         }
@@ -471,20 +478,35 @@ async fn put_once(
     put
 }
 
-/// Deletes objects; returns those that are gone. The others are tried again.
-async fn delete(objects: &Objects, due: Vec<ObjectId>) -> Vec<ObjectId> {
-    let mut gone = Vec::new();
+/// What came of deletions; those in neither list were not tried.
+#[derive(Debug, Default)]
+pub(super) struct Deleted {
+    gone: Vec<ObjectId>,
+    /// They come again after a while, so that others have their turn.
+    refused: Vec<ObjectId>,
+}
+
+/// Deletes objects, until several in a row cannot be: then the store is away.
+async fn delete(objects: &Objects, due: Vec<ObjectId>) -> Deleted {
+    let (mut deleted, mut in_a_row) = (Deleted::default(), 0);
     for id in due {
         match objects.delete(id).await {
-            Ok(()) => gone.push(id),
+            Ok(()) => {
+                in_a_row = 0;
+                deleted.gone.push(id);
+            }
             Err(error) => {
+                in_a_row += 1;
                 warn!(object = %id, error = chain(&error), "delete failed, it is repeated");
-                tokio::time::sleep(RETRY_MAX).await;
-                break;
+                deleted.refused.push(id);
             }
         }
+        if in_a_row == REFUSALS_MAX {
+            tokio::time::sleep(RETRY_MAX).await;
+            break;
+        }
     }
-    gone
+    deleted
 }
 
 #[cfg(test)]
@@ -516,5 +538,20 @@ mod tests {
             objects.footer(object.id).await.unwrap();
         }
         assert_eq!(uploads.allowed(), UPLOADS_MAX, "each that succeeds allows one more");
+    }
+
+    #[tokio::test]
+    async fn object_that_cannot_be_deleted_holds_up_no_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let objects = Objects::new(crate::tier::local_store(folder.path()).unwrap(), ContainerId(0));
+        let id = |counter| ObjectId { epoch: 1, counter };
+        // What is in the way of a deletion for good: a folder.
+        let refused = [1, 5].map(id);
+        for id in &refused {
+            std::fs::create_dir_all(folder.path().join(objects.path(*id).to_string()).join("full")).unwrap();
+        }
+        let deleted = delete(&objects, (1..=10).map(id).collect()).await;
+        assert_eq!(deleted.refused, refused);
+        assert_eq!(deleted.gone.len(), 8, "to delete what is not there is no failure");
     }
 }

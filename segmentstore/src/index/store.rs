@@ -74,13 +74,13 @@ enum Ended {
     Closing,
     #[error("conflict about an object that is not there")]
     Unfounded,
-    #[error("conflict in answer to a read, a list or a deletion: {0}")]
+    #[error("conflict in answer to a call without a condition: {0}")]
     Misplaced(object_store::Error),
     #[error("{path} has {size} bytes, and bytes from {start} on are needed: it is cut off")]
     Cut { path: Path, size: u64, start: u64 },
 }
 
-/// What an error of a call that writes nothing on condition comes to. Stores that are busy answer with a conflict there too;
+/// What an error of a call without a condition comes to. Stores that are busy answer with a conflict there too;
 /// the engine takes it for another owner's doing and gives up, where it only has to ask again.
 fn placed(error: object_store::Error) -> object_store::Error {
     use object_store::Error as E;
@@ -197,9 +197,10 @@ impl ObjectStore for GuardedStore {
         payload: PutPayload,
         options: PutOptions,
     ) -> object_store::Result<PutResult> {
-        let creates = options.mode == PutMode::Create;
+        let (creates, overwrites) = (options.mode == PutMode::Create, options.mode == PutMode::Overwrite);
         let put = self.guard.run(self.inner.put_opts(location, payload, options)).await;
         match put {
+            put if overwrites => put.map_err(placed),
             Err(conflict @ object_store::Error::AlreadyExists { .. }) if creates => {
                 Err(self.settle(location, conflict).await)
             }
@@ -212,7 +213,7 @@ impl ObjectStore for GuardedStore {
         location: &Path,
         options: PutMultipartOptions,
     ) -> object_store::Result<Box<dyn MultipartUpload>> {
-        let inner = self.guard.run(self.inner.put_multipart_opts(location, options)).await?;
+        let inner = self.guard.run(self.inner.put_multipart_opts(location, options)).await.map_err(placed)?;
         Ok(Box::new(GuardedUpload { inner, guard: self.guard.clone() }))
     }
 
@@ -299,11 +300,11 @@ impl MultipartUpload for GuardedUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         let part: BoxFuture<'static, object_store::Result<()>> = self.inner.put_part(data);
         let guard = self.guard.clone();
-        Box::pin(async move { guard.run(part).await })
+        Box::pin(async move { guard.run(part).await.map_err(placed) })
     }
 
     async fn complete(&mut self) -> object_store::Result<PutResult> {
-        self.guard.run(self.inner.complete()).await
+        self.guard.run(self.inner.complete()).await.map_err(placed)
     }
 
     async fn abort(&mut self) -> object_store::Result<()> {

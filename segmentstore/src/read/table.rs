@@ -6,7 +6,9 @@ use crate::operation::SegmentKind;
 use crate::types::SegmentId;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use dhara_wire::command::{TableEntry, TableKey};
-use dhara_wire::limits::{KEY_NOT_EXISTS, TABLE_ENTRY_OVERHEAD_BYTES, TABLE_PAGE_BYTES};
+use dhara_wire::limits::{
+    KEY_NOT_EXISTS, REPLY_PAYLOAD_BYTES_MAX, TABLE_ENTRY_OVERHEAD_BYTES, TABLE_PAGE_BYTES,
+};
 use std::ops::Range;
 
 /// Reads of one table.
@@ -58,6 +60,9 @@ pub(crate) fn decode_row(mut row: Bytes) -> Option<(i64, Bytes)> {
     Some((version, row))
 }
 
+/// Bytes of entries that a reply holds, beside the name of their segment.
+const GET_BYTES_MAX: usize = REPLY_PAYLOAD_BYTES_MAX - 128 * 1024;
+
 impl<'a> TableRead<'a> {
     /// Reads of the table that `view` shows.
     ///
@@ -74,18 +79,23 @@ impl<'a> TableRead<'a> {
     /// One entry per key, in order; a missing key has version −1 and no value.
     ///
     /// # Errors
-    /// [`TableReadError`] if the index cannot answer.
+    /// [`TableReadError`] if the index cannot answer; [`TableReadError::Illegal`] if no reply holds all of it.
     /// # Cancel safety
     /// Changes nothing.
     pub async fn get(&self, keys: Vec<TableKey>) -> Result<Vec<TableEntry>, TableReadError> {
-        let mut entries = Vec::with_capacity(keys.len());
+        let (mut entries, mut bytes) = (Vec::with_capacity(keys.len()), 0);
         for TableKey { key, .. } in keys {
             let row = self.index.get(&key::table_key(self.view.id, &key)).await?;
             let (version, value) = match row {
                 Some(row) => decode_row(row).ok_or(TableReadError::Row(self.view.id))?,
                 None => (KEY_NOT_EXISTS, Bytes::new()),
             };
-            entries.push(TableEntry { key: TableKey { key, version }, value });
+            let entry = TableEntry { key: TableKey { key, version }, value };
+            bytes += entry_bytes(&entry);
+            if bytes > GET_BYTES_MAX {
+                return Err(TableReadError::Illegal("the entries of these keys are more than a reply holds"));
+            }
+            entries.push(entry);
         }
         Ok(entries)
     }
@@ -197,6 +207,11 @@ impl<'a> TableRead<'a> {
                 seen_upto = version + if moved_on { 1 } else { entry_bytes(&entry) as u64 };
                 bytes += entry_bytes(&entry);
                 page.entries.push(entry);
+                // A scan counts the rows that lead to entries, which are small.
+                if bytes >= TABLE_PAGE_BYTES {
+                    page.position = seen_upto.min(length);
+                    return Ok(page);
+                }
             }
             next = scanned.next;
         }

@@ -19,8 +19,9 @@ use super::folder::Folder;
 
 /// Connections that take longer than this are given up.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// No single request takes longer, whatever its caller is ready to wait.
-const REQUEST_LIMIT: Duration = Duration::from_mins(1);
+/// No single request takes longer, whatever its caller is ready to wait; callers have limits of their own, which grow for a
+/// store behind a slow line. A part of 8 MiB gets through at 14 KB/s.
+const REQUEST_LIMIT: Duration = Duration::from_mins(10);
 /// How often a request is sent again below the caller: enough for a connection that was closed while idle, too few to
 /// hide that a store is down from those who must slow down then.
 const RETRIES_MAX: usize = 2;

@@ -125,10 +125,12 @@ impl Objects {
             let got = pieces.iter().map(|piece| piece.len() as u64).sum();
             return Err(TierError::Length { id, asked: end - at, got });
         }
-        for (piece, range) in pieces.iter_mut().zip(&ranges) {
+        // Stores join what is asked for and cut one answer. All are looked at before one is copied: the last slice of an
+        // answer looks like all of it once the others are gone.
+        let shared: Vec<bool> = pieces.iter().map(|piece| !piece.is_unique()).collect();
+        for ((piece, range), shared) in pieces.iter_mut().zip(&ranges).zip(shared) {
             expect_length(id, range.end - range.start, piece)?;
-            // Stores join what is asked for and cut one answer.
-            if !piece.is_unique() {
+            if shared {
                 *piece = Bytes::copy_from_slice(piece);
             }
         }

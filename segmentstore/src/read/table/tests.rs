@@ -144,3 +144,37 @@ async fn delta_tells_of_a_key_indexed_past_the_published_length() {
     assert_eq!(versions, [i64::try_from(STEP).unwrap()]);
     assert_eq!((page.reached_end, page.position), (true, STEP));
 }
+
+#[tokio::test]
+async fn large_values_make_short_pages_and_are_not_asked_for_by_the_gigabyte() {
+    const COUNT: u64 = 100;
+    let index = Index::open(MemoryDisk::default().open()).await.unwrap();
+    let value = vec![7; 100 * 1024];
+    let step = (TABLE_ENTRY_OVERHEAD_BYTES + 8 + value.len()) as u64;
+    let rows = (0..COUNT).flat_map(|number| {
+        let (key, version) = (Bytes::copy_from_slice(&number.to_be_bytes()), number * step);
+        let row = encode_row(i64::try_from(version).unwrap(), &value);
+        [Row::put(key::table_key(TABLE, &key), row), Row::put(key::table_version(TABLE, version), key)]
+    });
+    index.apply(rows.collect::<Vec<_>>(), SequenceNumber(1));
+    let core = Core { exists: true, length: COUNT * step, ..Core::default() };
+    let view = View::new(TABLE, "t".to_owned(), SegmentKind::HashTable, core);
+    let read = TableRead::new(&view, &index).unwrap();
+    let (mut position, mut found) = (0, Vec::new());
+    loop {
+        let page = read.delta(i64::try_from(position).unwrap(), 4096).await.unwrap();
+        assert!(page.entries.iter().map(entry_bytes).sum::<usize>() < TABLE_PAGE_BYTES + 200 * 1024);
+        found.extend(page.entries.into_iter().map(|entry| entry.key.key));
+        position = page.position;
+        if page.reached_end {
+            break;
+        }
+    }
+    assert_eq!(found.len() as u64, COUNT, "each once");
+    let ask = |times: usize| {
+        let key = |_nth| TableKey { key: Bytes::copy_from_slice(&0_u64.to_be_bytes()), version: 0 };
+        read.get((0..times).map(key).collect())
+    };
+    assert_eq!(ask(100).await.unwrap().len(), 100);
+    assert!(matches!(ask(1000).await, Err(TableReadError::Illegal(_))));
+}
