@@ -416,7 +416,9 @@ async fn client_that_takes_nothing_does_not_hold_up_a_stop() {
     for _turn in 0..100 {
         other.info(SEGMENT).await.unwrap().unwrap();
     }
+    // Nor one that says nothing.
+    let silent = dhara_stdx::net::connect(&server.controller).await.unwrap();
     let (status, _) = server.stop().await.unwrap();
     assert!(status.success(), "stopped with {status}");
-    drop(session);
+    drop((session, silent));
 }

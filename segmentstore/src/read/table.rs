@@ -60,6 +60,8 @@ pub(crate) fn decode_row(mut row: Bytes) -> Option<(i64, Bytes)> {
     Some((version, row))
 }
 
+/// What an entry takes in a reply besides key and value: four lengths and a version.
+const REPLY_ENTRY_BYTES: usize = 4 * 4 + 8;
 /// Bytes of entries that a reply holds, beside the name of their segment.
 const GET_BYTES_MAX: usize = REPLY_PAYLOAD_BYTES_MAX - 128 * 1024;
 
@@ -91,7 +93,7 @@ impl<'a> TableRead<'a> {
                 None => (KEY_NOT_EXISTS, Bytes::new()),
             };
             let entry = TableEntry { key: TableKey { key, version }, value };
-            bytes += entry_bytes(&entry);
+            bytes += REPLY_ENTRY_BYTES + entry.key.key.len() + entry.value.len();
             if bytes > GET_BYTES_MAX {
                 return Err(TableReadError::Illegal("the entries of these keys are more than a reply holds"));
             }

@@ -177,4 +177,7 @@ async fn large_values_make_short_pages_and_are_not_asked_for_by_the_gigabyte() {
     };
     assert_eq!(ask(100).await.unwrap().len(), 100);
     assert!(matches!(ask(1000).await, Err(TableReadError::Illegal(_))));
+    let missing = TableKey { key: Bytes::from_static(b"m"), version: 0 };
+    let many = read.get(vec![missing; 800_000]).await;
+    assert!(matches!(many, Err(TableReadError::Illegal(_))), "20 MB of entries without values");
 }
