@@ -93,13 +93,17 @@ pub(crate) async fn run(config: Config) -> Result<(), CliError> {
         within: started.elapsed(),
     })?;
     let failed = until_ended(&store, signals).await;
-    // A peer that says nothing any more must not keep the store from its last flush; the controller ends all the same.
-    if tokio::time::timeout(LAST_CALLS, controller.shutdown()).await.is_err() {
-        info!("some peers of the controller did not leave in time");
-    }
+    stop_controller(controller).await;
     store.stop().await;
     info!("stopped");
     failed.map_or(Ok(()), |why| Err(CliError::Server(why)))
+}
+
+/// A peer that says nothing any more must not keep the store from its last flush; the controller ends all the same.
+async fn stop_controller(controller: ControllerHandle) {
+    if tokio::time::timeout(LAST_CALLS, controller.shutdown()).await.is_err() {
+        info!("some peers of the controller did not leave in time");
+    }
 }
 
 /// The real world.
