@@ -15,7 +15,7 @@ const BACKLOG: u32 = 1024;
 /// Whatever the system answers to bind.
 /// # Cancel safety
 /// Dropped early: nothing listens.
-#[allow(clippy::unused_async, reason = "who listens on a name waits for it to be resolved")]
+#[allow(clippy::unused_async, reason = "a future like the rest of this module, as it is in tokio")]
 pub async fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // An address whose last server has just ended is free.

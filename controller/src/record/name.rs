@@ -105,22 +105,26 @@ pub(crate) fn name_in_sorted_key(key: &[u8]) -> Option<&str> {
 
 /// Table of a scope.
 pub(crate) fn scope_table(id: u128) -> String {
-    format!("_system/_tables/dhara/scope/{id:032x}")
+    table("scope", format_args!("{id:032x}"))
 }
 
 /// Table of a stream.
 pub(crate) fn stream_table(id: u128) -> String {
-    format!("_system/_tables/dhara/stream/{id:032x}")
+    table("stream", format_args!("{id:032x}"))
 }
 
 /// Table of pending work of one bucket.
 pub(crate) fn work_table(bucket: u32) -> String {
-    format!("_system/_tables/dhara/work/{bucket}")
+    table("work", format_args!("{bucket}"))
 }
 
 /// Table of the transactions completed in one hour since 1970.
 pub(crate) fn completed_table(hour: i64) -> String {
-    format!("_system/_tables/dhara/completed/{hour}")
+    table("completed", format_args!("{hour}"))
+}
+
+fn table(kind: &str, which: std::fmt::Arguments<'_>) -> String {
+    format!("_system/_tables/dhara/{kind}/{which}")
 }
 
 /// Row of an epoch.
