@@ -7,6 +7,7 @@ use crate::container::ContainerHandle;
 use crate::operation::{ConnectionId, Operation};
 use bytes::{Buf, Bytes};
 use dhara_stdx::budget::ByteBudget;
+use dhara_stdx::sched::give_way;
 use dhara_wire::command::{Command, Direction};
 use dhara_wire::peer::{Frame, FrameReader, ReaderConfig};
 use std::collections::BTreeMap;
@@ -35,8 +36,9 @@ const TABLE_READS_MAX: usize = 64;
 const COLD_READ_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Reads that one connection may have waiting at tails.
 const PARKED_READS_MAX: usize = 65_536;
-/// Bytes handed to one write: while the kernel copies megabytes for one connection, the others on this thread wait.
-const WRITE_BYTES_MAX: usize = 256 * 1024;
+/// Bytes handed to one write: while the kernel copies megabytes for one connection, the others on this thread wait, and some
+/// kernels let no other thread have the processor meanwhile.
+const WRITE_BYTES_MAX: usize = 128 * 1024;
 /// Slices handed to one vectored write.
 const WRITE_SLICES_MAX: usize = 64;
 
@@ -202,10 +204,10 @@ where
 {
     while let Some(Taken { chunks, cold }) = outbox.take().await {
         if cold {
-            let write = async move { write_chunks(&mut stream, chunks).await.map(|()| stream) };
+            let write = async move { write_chunks(&mut stream, chunks, give_way).await.map(|()| stream) };
             stream = AbortOnDropHandle::new(storage.spawn(write)).await.map_err(io::Error::other)??;
         } else {
-            write_chunks(&mut stream, chunks).await?;
+            write_chunks(&mut stream, chunks, || {}).await?;
         }
     }
     stream.shutdown().await
@@ -225,7 +227,12 @@ fn slices(chunks: &[Bytes]) -> (Vec<IoSlice<'_>>, usize) {
     (slices, bytes)
 }
 
-async fn write_chunks(stream: &mut (impl AsyncWrite + Unpin), mut chunks: Vec<Bytes>) -> io::Result<()> {
+/// Writes `chunks` whole; calls `between` after each write of much.
+async fn write_chunks(
+    stream: &mut (impl AsyncWrite + Unpin),
+    mut chunks: Vec<Bytes>,
+    between: fn(),
+) -> io::Result<()> {
     let mut first = 0;
     while first < chunks.len() {
         let (slices, bytes) = slices(&chunks[first..]);
@@ -243,6 +250,7 @@ async fn write_chunks(stream: &mut (impl AsyncWrite + Unpin), mut chunks: Vec<By
             first += 1;
         }
         if bytes == WRITE_BYTES_MAX {
+            between();
             tokio::task::yield_now().await;
         }
     }

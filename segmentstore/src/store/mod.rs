@@ -50,6 +50,8 @@ const REOPEN_MAX: Duration = Duration::from_secs(10);
 const GRACE: Duration = Duration::from_mins(10);
 /// How far storage threads stand behind those that answer clients.
 const STORAGE_NICE: i32 = 10;
+/// Their time slice, as short as the kernel has them: what a thread forfeits when it gives way is one slice.
+const STORAGE_SLICE_US: u32 = 100;
 /// Stack of a storage thread.
 const STORAGE_STACK_BYTES: usize = 4 * 1024 * 1024;
 
@@ -308,7 +310,7 @@ impl StorageRuntime {
             .thread_stack_size(STORAGE_STACK_BYTES)
             .enable_all()
             .on_thread_start(|| {
-                dhara_stdx::sched::shape_thread(0, STORAGE_NICE);
+                dhara_stdx::sched::shape_thread(STORAGE_SLICE_US, STORAGE_NICE);
             })
             .build()?;
         Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })

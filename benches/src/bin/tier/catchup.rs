@@ -3,7 +3,7 @@
 //! What is cold is the server: it was killed and started again. The system's own file cache is not emptied, which takes
 //! rights that a benchmark does not have; so the limit is reading the same object files in the same run, just before.
 
-use crate::probe::Probe;
+use crate::probe::{Probe, Rounds};
 use crate::world::{Stream, World, figure, line, objects, share};
 use anyhow::{Result, bail, ensure};
 use clap::Args;
@@ -31,11 +31,15 @@ pub(crate) struct Catchup {
     /// The server's log budget.
     #[arg(long, default_value = "1GiB")]
     log_budget: String,
-    /// How long the tail is measured alone, before and after.
-    #[arg(long, default_value_t = 10)]
+    /// How often the tail is measured, alone and while history is read in turn. What is compared are medians of rounds: a
+    /// single one is at the mercy of the machine's other tenants.
+    #[arg(long, default_value_t = 7)]
+    tail_rounds: u32,
+    /// How long the tail is measured alone in a round.
+    #[arg(long, default_value_t = 5)]
     tail_seconds: u64,
-    /// How often history is read while the tail is measured.
-    #[arg(long, default_value_t = 4)]
+    /// How often history is read in a round.
+    #[arg(long, default_value_t = 3)]
     tail_times: u32,
     /// MB/s to read history at while the tail is measured; as fast as it comes unless given.
     #[arg(long)]
@@ -112,32 +116,35 @@ impl Catchup {
         Ok(ledgers.into_iter().map(|(_nth, ledger)| ledger).collect())
     }
 
-    /// The tail alone, beside threads that only compute, while history is read, and alone again.
+    /// The tail beside threads that only compute, and then alone and while history is read in turn.
     async fn tail(&self, server: &Server, stream: &Stream, ledgers: &[Ledger], limit: f64) -> Result<()> {
         let lasts = Duration::from_secs(self.tail_seconds);
         let live = Stream::create(server, "live", 1).await?;
         let mut probe = Probe::new(server, &live)?;
-        let mut before = probe.measure(sleep(lasts)).await?.1;
+        // Connections and code are warm afterwards.
+        probe.measure(sleep(Duration::from_secs(1))).await?;
         let (computed, mut computing) = probe.measure(compute(lasts)).await?;
         computed?;
         let each = self.tail_rate.map(|rate| (rate * 1_000_000 / u64::from(SEGMENTS)).max(1));
-        let reading = read_apart(server, stream, ledgers, self.tail_times, each);
-        let (read, mut meanwhile) = probe.measure(reading).await?;
-        let rate = per_second(bytes(ledgers) * u64::from(self.tail_times), read?);
-        let mut after = probe.measure(sleep(lasts)).await?.1;
-        figure("catch-up while the tail is read", &with_share(rate, limit))?;
-        figure("", "ms p50 / p99 / p99.9 of append, of append to read")?;
-        for (what, tail) in [
-            ("alone, before", &mut before),
-            ("beside two threads that only compute", &mut computing),
-            ("while catching up", &mut meanwhile),
-            ("alone, after", &mut after),
-        ] {
-            tail.print(what)?;
+        let (mut alone, mut meanwhile, mut took) = (Rounds::default(), Rounds::default(), Duration::ZERO);
+        for _round in 0..self.tail_rounds {
+            alone.add(probe.measure(sleep(lasts)).await?.1);
+            let reading = read_apart(server, stream, ledgers, self.tail_times, each);
+            let (read, tail) = probe.measure(reading).await?;
+            took += read?;
+            meanwhile.add(tail);
         }
-        let quiet = before.p99().max(after.p99());
-        let (computing, moved) = (computing.p99(), meanwhile.p99());
-        figure("tail's p99 while catching up, of that alone", &share(moved, quiet))?;
+        let times = u64::from(self.tail_rounds) * u64::from(self.tail_times);
+        figure(
+            "catch-up while the tail is read",
+            &with_share(per_second(bytes(ledgers) * times, took), limit),
+        )?;
+        figure("", "ms p50 / p99 / p99.9 of append, of append to read")?;
+        computing.print("beside two threads that only compute")?;
+        alone.print("alone")?;
+        meanwhile.print("while catching up")?;
+        let (quiet, computing, moved) = (alone.p99(), computing.p99(), meanwhile.p99());
+        figure("tail's p99 while catching up, of that alone, medians", &share(moved, quiet))?;
         figure("tail's p99 while catching up, of that beside computing", &share(moved, computing))
     }
 }
@@ -167,6 +174,8 @@ async fn read_apart(
 ) -> Result<Duration> {
     let (controller, name, ledgers) = (server.controller.clone(), stream.name.clone(), ledgers.to_vec());
     on_thread("catch-up", move || {
+        // It would have the short slice of the thread that it comes from.
+        dhara_stdx::sched::shape_thread(0, 0);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let stream = Stream::open(&controller, name, SEGMENTS).await?;

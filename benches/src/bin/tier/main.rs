@@ -50,7 +50,7 @@ enum Measure {
 }
 
 /// Time slice of the threads that measure: short, so that they see an answer soon after it comes on a busy machine too.
-const SLICE_US: u32 = 200;
+const SLICE_US: u32 = 100;
 
 fn main() -> Result<()> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();

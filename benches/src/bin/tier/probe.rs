@@ -17,6 +17,7 @@ const TAIL_PERIOD: Duration = Duration::from_millis(1);
 const TAIL_EVENT_BYTES: usize = 1024;
 
 /// Latencies of appends and reads at the tail.
+#[derive(Default)]
 pub(crate) struct Tail {
     pub(crate) acks: Latencies,
     pub(crate) reads: Latencies,
@@ -32,6 +33,35 @@ impl Tail {
     /// The 99th percentile of the time from append to read, seconds.
     pub(crate) fn p99(&mut self) -> f64 {
         self.reads.quantile(990).as_secs_f64()
+    }
+}
+
+/// Latencies at the tail in several rounds.
+#[derive(Default)]
+pub(crate) struct Rounds {
+    all: Tail,
+    /// The 99th percentile from append to read of each round, seconds.
+    p99: Vec<f64>,
+}
+
+impl Rounds {
+    pub(crate) fn add(&mut self, mut round: Tail) {
+        self.p99.push(round.p99());
+        self.p99.sort_unstable_by(f64::total_cmp);
+        self.all.acks.merge(round.acks);
+        self.all.reads.merge(round.reads);
+    }
+
+    /// Prints the latencies of all rounds together, and the 99th percentile of each; `when` says beside what.
+    pub(crate) fn print(&mut self, when: &str) -> Result<()> {
+        self.all.print(when)?;
+        let each: Vec<String> = self.p99.iter().map(|p99| format!("{:.3}", p99 * 1e3)).collect();
+        figure("", &format!("p99 of append to read in each round: {}", each.join(", ")))
+    }
+
+    /// The median of the rounds' 99th percentiles, seconds; zero if there was no round.
+    pub(crate) fn p99(&self) -> f64 {
+        self.p99.get(self.p99.len() / 2).copied().unwrap_or_default()
     }
 }
 
