@@ -12,7 +12,9 @@ use dhara_tests::replay::connection::{Connection, Event};
 use dhara_tests::server::{self, Ended, Server};
 use dhara_tests::session::{Session, Shape, append};
 use dhara_wire::codec::Uuid;
-use dhara_wire::command::{Command, Hello, KeepAlive, ReadSegment, SealSegment, TABLE};
+use dhara_wire::command::{
+    Command, DataAppended, Hello, KeepAlive, ReadSegment, SealSegment, SetupAppend, TABLE,
+};
 use dhara_wire::limits::{FRAME_BYTES_MAX, OLDEST_WIRE_VERSION, WIRE_VERSION};
 use noise::Mixer;
 use std::path::{Path, PathBuf};
@@ -391,6 +393,53 @@ async fn damaged_frames_disturb_nobody() {
     assert!(after < before + 64 * 1024, "resident memory grew from {before} to {after} KiB");
     let (status, _) = server.stop().await.unwrap();
     assert!(status.success(), "stopped with {status}");
+}
+
+fn is_ack_of(payload: &Bytes, number: i64) -> bool {
+    Command::decode(DataAppended::CODE, payload.clone()).is_ok_and(
+        |ack| matches!(ack, Command::DataAppended(DataAppended { event_number, .. }) if event_number == number),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_that_wait_at_a_tail_take_no_memory_for_a_client_that_takes_nothing() {
+    const READS: i64 = 2_000;
+    const APPENDS: i64 = 1_024;
+    let data = tempfile::tempdir().unwrap();
+    let server = start(data.path()).await;
+    let mut other = Session::open(&server.store).await.unwrap().unwrap();
+    other.create(SEGMENT).await.unwrap();
+    let mut deaf = greeted(&server).await;
+    let mut reads = BytesMut::new();
+    for request_id in 0..READS {
+        let (segment, delegation_token) = (SEGMENT.to_owned(), String::new());
+        ReadSegment { segment, offset: 0, suggested_length: 1 << 20, delegation_token, request_id }
+            .encode(&mut reads);
+    }
+    KeepAlive {}.encode(&mut reads);
+    deaf.send(&reads).await.unwrap();
+    assert!(matches!(deaf.next(ANSWER_WITHIN).await, Some(Event::Frame(100, _))), "all of them wait");
+    let before = server.resident_kib().unwrap();
+    let mut writer = greeted(&server).await;
+    let (segment, delegation_token) = (SEGMENT.to_owned(), String::new());
+    let mut appends = BytesMut::new();
+    SetupAppend { request_id: 1, writer_id: GOOD_WRITER, segment, delegation_token }.encode(&mut appends);
+    for number in 1..=APPENDS {
+        for frame in append(Shape::Exact, GOOD_WRITER, &[Bytes::from(vec![7; 4000])], number, number) {
+            frame.encode(&mut appends);
+        }
+    }
+    writer.send(&appends).await.unwrap();
+    // Much of it is acknowledged at once, so the answers may be fewer.
+    while !matches!(writer.next(ANSWER_WITHIN).await.unwrap(), Event::Frame(_, payload) if is_ack_of(&payload, APPENDS))
+    {
+    }
+    for _turn in 0..2_000 {
+        other.info(SEGMENT).await.unwrap().unwrap();
+    }
+    let after = server.resident_kib().unwrap();
+    assert!(after < before + 256 * 1024, "resident memory grew from {before} to {after} KiB");
+    drop(deaf);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

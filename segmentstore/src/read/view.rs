@@ -208,6 +208,28 @@ impl View {
         }
     }
 
+    /// Waits until a read at `offset` need not wait at the tail: the segment has grown past it, or never will.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn passed(&self, offset: u64) {
+        loop {
+            let changed = self.changed.notified();
+            let mut changed = std::pin::pin!(changed);
+            changed.as_mut().enable();
+            if !self.waits_at(offset) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn waits_at(&self, offset: u64) -> bool {
+        let published = self.published.read();
+        let core = published.core;
+        core.exists && !published.closed && !core.sealed && offset >= core.start.max(core.length)
+    }
+
     /// Reads up to `bytes_max` bytes from `offset`, waiting at the tail without limit.
     ///
     /// # Errors

@@ -143,7 +143,12 @@ impl Connection {
                 }
             };
             greeted = true;
-            if let Err(close) = self.take_frame(frame).await {
+            let taken = tokio::select! { biased;
+                // A container that takes nothing at the moment does not keep a connection that has ended.
+                () = outbox.closed() => return Close("a reply closed the connection"),
+                taken = self.take_frame(frame) => taken,
+            };
+            if let Err(close) = taken {
                 return close;
             }
             while self.reads.try_join_next().is_some() {}

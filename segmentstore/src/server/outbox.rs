@@ -9,6 +9,8 @@ use tokio::sync::Notify;
 
 /// The connection reads no further request while this much waits.
 const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Memory for small replies that a connection keeps while none waits.
+const IDLE_BYTES_MAX: usize = 8 * 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
@@ -40,6 +42,13 @@ pub(super) struct Taken {
 }
 
 impl Outbox {
+    /// Encodes a reply that may be large, without holding up whoever else has one meanwhile.
+    pub(super) fn push_large(&self, encode: impl FnOnce(&mut BytesMut)) {
+        let mut reply = BytesMut::new();
+        encode(&mut reply);
+        self.push_chunks(|_| {}, vec![reply.freeze()], b"", false);
+    }
+
     /// Encodes a reply behind those that wait.
     pub(super) fn push(&self, encode: impl FnOnce(&mut BytesMut)) {
         {
@@ -72,7 +81,9 @@ impl Outbox {
             waiting.bytes += waiting.small.len() - before + tail.len();
             waiting.bytes += chunks.iter().map(Bytes::len).sum::<usize>();
             let small = waiting.small.split().freeze();
-            waiting.chunks.push(small);
+            if !small.is_empty() {
+                waiting.chunks.push(small);
+            }
             waiting.chunks.extend(chunks);
             waiting.small.extend_from_slice(tail);
             waiting.cold |= cold;
@@ -117,6 +128,10 @@ impl Outbox {
                     let mut chunks = std::mem::take(&mut waiting.chunks);
                     if !waiting.small.is_empty() {
                         chunks.push(waiting.small.split().freeze());
+                    }
+                    if waiting.small.capacity() > IDLE_BYTES_MAX {
+                        // The block that a large burst took is not kept for the next one.
+                        waiting.small = BytesMut::new();
                     }
                     let cold = std::mem::take(&mut waiting.cold);
                     drop(waiting);
@@ -197,6 +212,16 @@ mod tests {
         assert!(cold());
         outbox.push_chunks(|_| {}, vec![Bytes::from_static(b"hot")], b"", false);
         assert!(!cold());
+    }
+
+    #[test]
+    fn idle_connection_keeps_no_block_of_a_large_reply() {
+        let outbox = Outbox::default();
+        outbox.push(|out| out.put_bytes(1, 1 << 20));
+        outbox.push_large(|out| out.put_slice(b"large"));
+        let Poll::Ready(Some(all)) = taken(&outbox) else { panic!("nothing waits") };
+        assert_eq!((all.len(), all.ends_with(b"large")), ((1 << 20) + 5, true));
+        assert!(outbox.waiting.lock().small.capacity() <= IDLE_BYTES_MAX);
     }
 
     #[test]

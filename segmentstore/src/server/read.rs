@@ -90,11 +90,21 @@ impl Connection {
     }
 
     fn park_read(&mut self, container: ContainerHandle, view: Arc<View>, asked: Asked) {
-        let outbox = Arc::clone(&self.outbox);
+        let (outbox, cold_reads) = (Arc::clone(&self.outbox), self.cold_reads.clone());
         drop(self.reads.spawn(async move {
-            let read = view.read(container.log(), container.cold(), asked.start, asked.wanted).await;
+            view.passed(asked.start).await;
+            // Nothing is read before it may leave: thousands may wait at one tail, each for as much as it asked for.
             outbox.room().await;
-            conclude(&outbox, asked, read, true);
+            match view.try_read(container.log(), asked.start, asked.wanted) {
+                Ok(Look::Reply(reply)) => answer(&outbox, asked, reply, true),
+                // What has passed the offset does not go back.
+                Ok(Look::Cold(_) | Look::Wait) => {
+                    let _turn = cold_reads.acquire(asked.wanted as u64).await;
+                    let read = view.read(container.log(), container.cold(), asked.start, asked.wanted).await;
+                    conclude(&outbox, asked, read, true);
+                }
+                Err(error) => conclude(&outbox, asked, Err(error), true),
+            }
         }));
     }
 
@@ -191,6 +201,8 @@ impl Connection {
 fn conclude(outbox: &Outbox, asked: Asked, read: Result<ReadReply, ReadError>, waited: bool) {
     match read {
         Ok(reply) => answer(outbox, asked, reply, waited),
+        // Whoever waits for bytes that will never come hears why, as those who wait right at the end do.
+        Err(ReadError::BeyondEnd { .. }) if waited => answer(outbox, asked, ReadReply::EndOfSegment, true),
         Err(error) => {
             if let Err(Close(_)) = failed(outbox, asked, &error) {
                 outbox.close();
@@ -211,14 +223,18 @@ fn answer(outbox: &Outbox, asked: Asked, reply: ReadReply, waited: bool) {
         ReadReply::Data { chunks, at_tail, end_of_segment } => {
             let length: usize = chunks.iter().map(Bytes::len).sum();
             let head = |out: &mut BytesMut| {
-                let payload = 2 + segment.len() + 8 + 1 + 1 + 4 + length + 8;
                 out.put_i32(SegmentRead::CODE);
-                out.put_u32(u32::try_from(payload).unwrap_or(u32::MAX));
+                let payload_at = out.len() + 4;
+                out.put_u32(0);
                 segment.put(out);
                 offset.put(out);
                 (at_tail || waited).put(out);
                 end_of_segment.put(out);
                 out.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+                // A name may take more bytes than it has here.
+                let payload = out.len() - payload_at + length + 8;
+                out[payload_at - 4..payload_at]
+                    .copy_from_slice(&u32::try_from(payload).unwrap_or(u32::MAX).to_be_bytes());
             };
             outbox.push_chunks(head, chunks, &request_id.to_be_bytes(), cold);
         }

@@ -86,6 +86,10 @@ impl TableQuestion {
 impl Connection {
     pub(super) async fn create_table(&mut self, command: CreateTableSegment) -> Result<(), Close> {
         let CreateTableSegment { request_id, segment, key_length, rollover_size_bytes, .. } = command;
+        if segment.is_empty() {
+            self.illegal(request_id, segment, "segment name is empty");
+            return Ok(());
+        }
         if key_length > TABLE_FIXED_KEY_BYTES_MAX {
             self.illegal(request_id, segment, "key length is above 256");
             return Ok(());
@@ -165,8 +169,13 @@ impl Connection {
         .await
     }
 
-    /// Reads a table in a task of its own, so that other requests of the connection go on.
-    pub(super) async fn read_table(&mut self, question: TableQuestion) -> Result<(), Close> {
+    /// Reads a table in a task of its own, so that other requests of the connection go on. `permit` is for the memory of what
+    /// was asked, until the reply.
+    pub(super) fn read_table(
+        &mut self,
+        question: TableQuestion,
+        permit: Option<BytePermit>,
+    ) -> Result<(), Close> {
         let (request_id, segment) = question.asked();
         let segment = segment.to_owned();
         let (container, view) = self.find(&segment)?;
@@ -174,18 +183,17 @@ impl Connection {
             self.missing(request_id, segment, -1);
             return Ok(());
         };
-        let Ok(place) = Arc::clone(&self.table_reads).acquire_owned().await else {
-            return Err(Close("the server stops"));
-        };
-        let outbox = Arc::clone(&self.outbox);
+        let (outbox, places) = (Arc::clone(&self.outbox), Arc::clone(&self.table_reads));
         drop(self.reads.spawn(async move {
+            // Never closed, so there is a place in the end.
+            let _place = places.acquire_owned().await;
             let command = answer(question, &view, container.index()).await;
             outbox.room().await;
             match command {
-                Ok(command) => outbox.push(|out| command.encode(out)),
+                Ok(command) => outbox.push_large(|out| command.encode(out)),
                 Err(error) => answer_or_close(&outbox, failed(request_id, segment, &error)),
             }
-            drop(place);
+            drop(permit);
         }));
         Ok(())
     }

@@ -13,7 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// Requests are taken as long as fewer bytes wait for the socket.
@@ -166,6 +166,17 @@ struct Request {
 pub struct RawConnection {
     requests: mpsc::Sender<Request>,
     version: i32,
+    /// A caller that waited for a reply has gone.
+    gone: Arc<Notify>,
+}
+
+/// Tells the connection's task when its caller goes.
+struct Caller<'a>(&'a Notify);
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
 }
 
 impl RawConnection {
@@ -213,17 +224,19 @@ impl RawConnection {
         let mut writer = FrameWriter::new(sink);
         let version = greet(&mut reader, &mut writer).await?;
         let (requests, queue) = mpsc::channel(config.outstanding_max);
+        let gone = Arc::new(Notify::new());
         let service = Service {
             reader,
             writer,
             queue,
+            gone: Arc::clone(&gone),
             outstanding: BTreeMap::new(),
             next_id: 1,
             heard: Instant::now(),
             asked: Instant::now(),
             config,
         };
-        Ok((Self { requests, version }, service.run()))
+        Ok((Self { requests, version, gone }, service.run()))
     }
 
     /// The newest wire version that both sides speak.
@@ -243,7 +256,7 @@ impl RawConnection {
     /// # Errors
     /// [`CallError`] if the connection ended.
     /// # Cancel safety
-    /// Dropped early: the request may or may not have been sent; its reply is dropped.
+    /// Dropped early: the request may or may not have been sent; its reply is dropped, and another call takes its place.
     pub async fn call(&self, command: impl Into<Command>) -> Result<Command, CallError> {
         let command = command.into();
         if command.request_id().is_none() {
@@ -252,6 +265,7 @@ impl RawConnection {
         let (answer, reply) = oneshot::channel();
         let unsent = |_request| CallError::Unsent { cause: CloseCause::Dropped };
         self.requests.send(Request { command, answer }).await.map_err(unsent)?;
+        let _caller = Caller(&self.gone);
         reply.await.unwrap_or(Err(CallError::Unanswered { cause: CloseCause::Dropped }))
     }
 }
@@ -277,6 +291,7 @@ struct Service<S> {
     reader: FrameReader<ReadHalf<S>>,
     writer: FrameWriter<WriteHalf<S>>,
     queue: mpsc::Receiver<Request>,
+    gone: Arc<Notify>,
     outstanding: BTreeMap<i64, oneshot::Sender<Answer>>,
     next_id: i64,
     /// When the peer last sent a frame.
@@ -302,8 +317,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Service<S> {
     /// Serves until the last handle is dropped, which is no error, or the connection ends.
     async fn serve(&mut self) -> Result<(), CloseCause> {
         loop {
-            let has_room = self.outstanding.len() < self.config.outstanding_max
-                && self.writer.queued_bytes() < QUEUED_BYTES_MAX;
+            if self.is_crowded() {
+                self.outstanding.retain(|_id, answer| !answer.is_closed());
+            }
+            let (crowded, has_room) = (self.is_crowded(), self.has_room());
             let next_tick = self.next_tick();
             // Replies first: the peer sends no more of them than were asked for, so requests get their turn. Writing
             // ends as soon as the socket is full or the queue empty.
@@ -321,9 +338,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Service<S> {
                     Some(request) => self.admit(request),
                     None => return Ok(()),
                 },
+                () = self.gone.notified(), if crowded => {}
                 () = sleep_until(next_tick), if self.config.keep_alive.is_some() => self.tick()?,
             }
         }
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.outstanding.len() >= self.config.outstanding_max
+    }
+
+    fn has_room(&self) -> bool {
+        !self.is_crowded() && self.writer.queued_bytes() < QUEUED_BYTES_MAX
     }
 
     /// Queues a request, and with it all that wait, so that they leave together.
@@ -335,9 +361,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Service<S> {
             command.set_request_id(id);
             self.writer.push(&command);
             self.outstanding.insert(id, answer);
-            let has_room = self.outstanding.len() < self.config.outstanding_max
-                && self.writer.queued_bytes() < QUEUED_BYTES_MAX;
-            next = if has_room { self.queue.try_recv().ok() } else { None };
+            next = if self.has_room() { self.queue.try_recv().ok() } else { None };
         }
     }
 

@@ -27,6 +27,8 @@ const BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// The most of a large payload that one system call reads. Some kernels let no other thread have the processor before a
 /// system call ends, however urgent, and a megabyte into fresh memory takes one to two milliseconds.
 const LARGE_READ_BYTES_MAX: usize = 128 * 1024;
+/// Bytes per second that a peer must manage, if it sends a large frame.
+const LARGE_RATE_MIN: usize = 64 * 1024;
 
 /// How a [`FrameReader`] reads.
 #[derive(Clone, Debug)]
@@ -34,7 +36,8 @@ pub struct ReaderConfig {
     /// Largest payload accepted, bytes. A server's limit is [`PAYLOAD_BYTES_MAX`], a client's
     /// [`crate::limits::REPLY_PAYLOAD_BYTES_MAX`].
     pub payload_bytes_max: usize,
-    /// How long a frame may take from its first byte, or from its permit, to its last.
+    /// How long a frame may take from its first byte, or from its permit, to its last, besides a second for each 64 KiB of a
+    /// payload above 64 KiB; and how long the end of an append block may be in coming.
     pub progress_timeout: Duration,
     /// What payloads above 64 KiB are taken out of before they are read; `None` for no limit.
     pub budget: Option<ByteBudget>,
@@ -121,8 +124,8 @@ pub struct FrameReader<R> {
     acquire: Option<Acquire>,
     /// When the frame begun must have ended.
     deadline: Option<Instant>,
-    /// Whether the last frame was a large [`AppendBlock`], whose end must not wait for a permit.
-    in_block: bool,
+    /// When the end of the large [`AppendBlock`] that is open must have begun; it must not wait for a permit.
+    block: Option<Instant>,
 }
 
 impl<R> std::fmt::Debug for FrameReader<R> {
@@ -144,7 +147,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             large: None,
             acquire: None,
             deadline: None,
-            in_block: false,
+            block: None,
         }
     }
 
@@ -210,10 +213,10 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     fn finish(&mut self, code: i32, payload: Bytes, permit: Option<BytePermit>) -> Frame {
         self.deadline = None;
         // Others may come between the two.
-        self.in_block = match code {
-            AppendBlock::CODE => permit.is_some(),
-            AppendBlockEnd::CODE => false,
-            _ => self.in_block,
+        self.block = match code {
+            AppendBlock::CODE => permit.as_ref().map(|_held| Instant::now() + self.config.progress_timeout),
+            AppendBlockEnd::CODE => None,
+            _ => self.block,
         };
         Frame { code, payload, permit }
     }
@@ -227,7 +230,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
                 return Some(permit);
             }
             // A block holds its permit until its end has come: if ends waited too, blocks could hold out each other.
-            if self.in_block && header.code == AppendBlockEnd::CODE {
+            if self.block.is_some() && header.code == AppendBlockEnd::CODE {
                 return None;
             }
             let budget = budget.clone();
@@ -253,14 +256,28 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// Reads once; `false` at the end of the stream.
     async fn fill(&mut self) -> Result<bool, ReadError> {
         // Between a block and its end nobody is idle: the block holds memory.
-        if self.large.is_none() && self.buffer.is_empty() && !self.in_block {
+        if self.large.is_none() && self.buffer.is_empty() && self.block.is_none() {
             return Ok(self.fill_idle().await? > 0);
         }
-        let limit = self.config.progress_timeout;
+        let limit = self.limit();
         let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + limit);
+        let deadline = self.end_of_block_due().map_or(deadline, |due| due.min(deadline));
         let read =
             timeout_at(deadline, self.fill_begun()).await.map_err(|_elapsed| ReadError::Slow { limit })??;
         Ok(read > 0)
+    }
+
+    /// How long the frame that has begun may take.
+    fn limit(&self) -> Duration {
+        let seconds =
+            self.large.as_ref().map_or(0, |large| (large.body.len() + large.missing_bytes) / LARGE_RATE_MIN);
+        self.config.progress_timeout + Duration::from_secs(seconds as u64)
+    }
+
+    /// When the end of an open block must have begun; `None` once it has.
+    fn end_of_block_due(&self) -> Option<Instant> {
+        let ends = self.large.as_ref().is_some_and(|large| large.code == AppendBlockEnd::CODE);
+        self.block.filter(|_due| !ends)
     }
 
     /// Reads the rest of a frame that has begun.

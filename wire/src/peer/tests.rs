@@ -176,6 +176,51 @@ async fn block_that_holds_memory_must_get_its_end() {
     assert!(matches!(reader.next().await, Err(ReadError::Slow { .. })));
 }
 
+#[tokio::test(start_paused = true)]
+async fn signs_of_life_do_not_keep_a_block_open() {
+    let (mut near, far) = duplex(1 << 20);
+    let mut reader = reader(far, Some(ByteBudget::new(1 << 20)));
+    near.write_all(&encoded(&[block(100 * KIB)])).await.unwrap();
+    let _held = reader.next().await.unwrap().unwrap();
+    let alive = async {
+        loop {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            near.write_all(&encoded(&[KeepAlive {}.into()])).await.unwrap();
+        }
+    };
+    let ended = async {
+        loop {
+            match reader.next().await {
+                Ok(frame) => assert_eq!(frame.unwrap().code, KeepAlive::CODE),
+                Err(error) => return error,
+            }
+        }
+    };
+    let ended =
+        tokio::select! { biased; ended = ended => ended, () = alive => unreachable!("it never ends") };
+    assert!(matches!(ended, ReadError::Slow { .. }), "{ended}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_frame_has_time_for_a_slow_line_and_no_more() {
+    let bytes = encoded(&[block(8 << 20)]);
+    for (rate, comes) in [(80 * KIB, true), (30 * KIB, false)] {
+        let (mut near, far) = duplex(1 << 20);
+        let (bytes, mut reader) = (&bytes, reader(far, None));
+        let sent = async move {
+            for second in bytes.chunks(rate) {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                if near.write_all(second).await.is_err() {
+                    break;
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        let read = tokio::select! { biased; read = reader.next() => read, () = sent => unreachable!("it never ends") };
+        assert_eq!(read.is_ok(), comes, "{rate} bytes a second");
+    }
+}
+
 #[tokio::test]
 async fn payload_of_a_large_frame_shares_memory_with_no_other_frame() {
     let (mut near, far) = duplex(1 << 20);
@@ -276,6 +321,28 @@ async fn each_caller_gets_the_reply_to_its_own_request() {
         let Ok(Command::NoSuchSegment(reply)) = call.await.unwrap() else { panic!("another reply") };
         assert_eq!(reply.segment, expected);
     }
+}
+
+#[tokio::test]
+async fn caller_that_has_gone_leaves_its_place_to_the_next() {
+    let (client, server) = duplex(1 << 16);
+    let (connection, mut requests) = greeted(client, server).await;
+    let places = ConnectionConfig::default().outstanding_max;
+    let call = || {
+        let connection = connection.clone();
+        tokio::spawn(async move { connection.call(info("a")).await })
+    };
+    let calls: Vec<_> = (0..places).map(|_| call()).collect();
+    for _ in 0..places {
+        requests.next().await.unwrap().unwrap();
+    }
+    let late = call();
+    assert!(poll_a_while(&mut requests).await.is_none(), "as many as may be under way");
+    for call in calls {
+        call.abort();
+    }
+    requests.next().await.unwrap().unwrap();
+    late.abort();
 }
 
 #[tokio::test]
