@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Deserializer};
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -331,7 +331,8 @@ fn advertised_host(listening: IpAddr) -> String {
 /// Whether clients can use `host`: the official Rust client cuts a name at characters outside this set.
 fn is_host(host: &str) -> bool {
     let name = !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || c == '.' || c == '-');
-    name || IpAddr::from_str(host.trim_start_matches('[').trim_end_matches(']')).is_ok()
+    let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    name || IpAddr::from_str(host).is_ok() || bracketed.is_some_and(|six| Ipv6Addr::from_str(six).is_ok())
 }
 
 #[cfg(test)]
@@ -340,6 +341,16 @@ mod tests {
 
     fn file(text: &str) -> Layer {
         toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn host_is_a_name_or_an_address() {
+        for host in ["a", "a-b.c", "10.0.0.1", "::1", "[::1]"] {
+            assert!(is_host(host), "{host}");
+        }
+        for none in ["", "a_b", "[::1", "::1]", "[[::1]]", "[10.0.0.1]", "[a]", "a:1"] {
+            assert!(!is_host(none), "{none}");
+        }
     }
 
     #[test]

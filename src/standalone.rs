@@ -14,15 +14,16 @@ use dhara_stdx::chain;
 use dhara_stdx::clock::SystemClock;
 use dhara_stdx::disk::RealDisk;
 use dhara_stdx::entropy::SystemEntropy;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::error::Error;
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{info, warn};
 
 /// Where a server that is ready can be reached.
 #[derive(Clone, Debug)]
@@ -58,6 +59,7 @@ const LAST_CALLS: Duration = Duration::from_secs(2);
 pub(crate) async fn run(config: Config) -> Result<(), CliError> {
     let started = Instant::now();
     start_log(&config);
+    raise_open_files();
     let mut signals = Signals::listen().map_err(server_error)?;
     let seams = seams()?;
     let store_config = store_config(&config);
@@ -92,11 +94,22 @@ pub(crate) async fn run(config: Config) -> Result<(), CliError> {
         data: &config.data,
         within: started.elapsed(),
     })?;
-    let failed = until_ended(&store, signals).await;
-    stop_controller(controller).await;
-    store.stop().await;
-    info!("stopped");
+    let failed = until_ended(&store, &mut signals).await;
+    stop(controller, store, signals).await;
     failed.map_or(Ok(()), |why| Err(CliError::Server(why)))
+}
+
+/// Stops top-down, unless a second signal wants it at once.
+async fn stop(controller: ControllerHandle, store: SegmentStore, mut signals: Signals) {
+    let stopping = async {
+        stop_controller(controller).await;
+        store.stop().await;
+    };
+    tokio::select! { biased;
+        () = stopping => info!("stopped"),
+        // What was acknowledged is in the log; the next start does what this stop has not.
+        signal = signals.next() => warn!(signal, "ends at once"),
+    }
 }
 
 /// A peer that says nothing any more must not keep the store from its last flush; the controller ends all the same.
@@ -119,13 +132,28 @@ async fn start_controller(
     seams: &Seams,
 ) -> Result<ControllerHandle, StartError> {
     let at_store = HostPort { host: config.advertise.clone(), port: store.local_addr().port() };
+    let (_, each_service) = connections(open_files());
     let controller_config = ControllerConfig {
+        // What is advertised is for others: from here it may lead nowhere, or to another server.
+        store_here: Some(vec![here(store.local_addr())]),
+        connections_max: each_service,
         listen: config.listen_controller,
         rest_listen: config.listen_rest,
         advertise_host: config.advertise.clone(),
         ..ControllerConfig::local(at_store, config.containers)
     };
     dhara_controller::start(controller_config, Arc::clone(&seams.clock), Arc::clone(&seams.entropy)).await
+}
+
+/// A port of this machine, as this process reaches it.
+fn here(address: SocketAddr) -> HostPort {
+    let ip = match address.ip() {
+        IpAddr::V4(any) if any.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(any) if any.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    let host = if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() };
+    HostPort { host, port: address.port() }
 }
 
 /// The signals that ask the server to stop.
@@ -154,7 +182,7 @@ fn stopped_early(signal: &'static str) {
 }
 
 /// Waits until the store fails, and says why, or a signal comes.
-async fn until_ended(store: &SegmentStore, mut signals: Signals) -> Option<String> {
+async fn until_ended(store: &SegmentStore, signals: &mut Signals) -> Option<String> {
     // Each of these ends the server; none repeats often enough to starve another.
     let (ended, failed) = tokio::select! {
         biased;
@@ -184,18 +212,33 @@ pub(crate) fn store_config(config: &Config) -> StoreConfig {
         rules: Rules { age: Duration::from_secs(config.tier_after.into()), ..Rules::default() },
         read: ReadConfig::of_cache(config.read_cache.bytes()),
         index_cache_bytes: INDEX_CACHE_BYTES,
-        connections_max: connections_max(std::fs::read_to_string("/proc/self/limits").ok().as_deref()),
+        connections_max: connections(open_files()).0,
     }
 }
 
-/// Connections at one time: 50,000, or what the limit of open files (as Linux tells it) leaves beside our own.
-fn connections_max(limits: Option<&str>) -> usize {
-    const CONNECTIONS_MAX: usize = 50_000;
-    const OWN_FILES: usize = 512;
-    let open_files = limits
-        .and_then(|limits| limits.lines().find_map(|line| line.strip_prefix("Max open files")))
-        .and_then(|limit| limit.split_whitespace().next()?.parse::<usize>().ok());
-    open_files.map_or(CONNECTIONS_MAX, |files| files.saturating_sub(OWN_FILES).clamp(16, CONNECTIONS_MAX))
+/// Files that this process may have open; `None` for as many as it likes.
+fn open_files() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
+/// Asks for as many open files as the system lets a process have; usually it gives far fewer unasked.
+fn raise_open_files() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+    {
+        warn!(%error, "the limit of open files stays as it is");
+    }
+}
+
+/// Connections to the store and to each service of the controller at one time: 50,000 and 10,000, or what the limit of open
+/// files leaves beside our own.
+fn connections(open_files: Option<u64>) -> (usize, usize) {
+    const OWN_FILES: u64 = 512;
+    let left = open_files.map_or(u64::MAX, |files| files.saturating_sub(OWN_FILES));
+    let share =
+        |of: u64, most: u64| usize::try_from((left / 8).saturating_mul(of).clamp(16, most)).unwrap_or(16);
+    (share(6, 50_000), share(1, 10_000))
 }
 
 fn announce(ready: &Ready<'_>) -> Result<(), CliError> {
@@ -222,11 +265,22 @@ mod tests {
 
     #[test]
     fn connections_stay_below_the_limit_of_open_files() {
-        let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
-                      Max open files            1024                 524288               files     \n";
-        assert_eq!(connections_max(Some(limits)), 512);
-        assert_eq!(connections_max(Some(&limits.replace("1024", "unlimited"))), 50_000);
-        assert_eq!(connections_max(None), 50_000);
+        assert_eq!(connections(Some(1024)), (384, 64));
+        assert_eq!(connections(Some(100)), (16, 16));
+        assert_eq!(connections(Some(1 << 20)), (50_000, 10_000));
+        assert_eq!(connections(None), (50_000, 10_000));
+    }
+
+    #[test]
+    fn store_is_reached_here_wherever_it_listens() {
+        for (listens, reached) in [
+            ("127.0.0.1:1", "127.0.0.1:1"),
+            ("0.0.0.0:2", "127.0.0.1:2"),
+            ("[::]:3", "[::1]:3"),
+            ("10.1.2.3:4", "10.1.2.3:4"),
+        ] {
+            assert_eq!(here(listens.parse().unwrap()).to_string(), reached);
+        }
     }
 
     #[test]

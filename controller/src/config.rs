@@ -31,8 +31,12 @@ pub struct ControllerConfig {
     /// Host under which clients reach this controller: letters, digits, dots and minus, or an IPv6 address in
     /// brackets.
     pub advertise_host: String,
-    /// Segment stores, as clients and this controller reach them; containers are spread over them in turn.
+    /// Segment stores, as clients reach them; containers are spread over them in turn.
     pub store: Vec<HostPort>,
+    /// The same stores as this controller reaches them, if it goes another way.
+    pub store_here: Option<Vec<HostPort>>,
+    /// Connections to each of the two services at one time; more are closed at once.
+    pub connections_max: usize,
     /// Number of containers of the cluster, fixed when it was created; at least 1.
     pub container_count: u16,
     /// Limits of transactions: leases of 10 s to 10 min and a life of a day as Pravega has them.
@@ -52,6 +56,8 @@ impl ControllerConfig {
             rest_listen: any,
             advertise_host: String::from("127.0.0.1"),
             store: vec![store],
+            store_here: None,
+            connections_max: 10_000,
             container_count,
             leases: LeaseLimits::PRAVEGA,
             call_time_max: Duration::from_mins(2),

@@ -2,11 +2,12 @@
 //!
 //! Floors, each seeing only those below: `stream` decides and does nothing; `record` is what is stored and
 //! `segment_client` how; `store` reads and writes rows; `workflow` carries out intents; `background` looks after what
-//! nobody waits for; `service` is what a call means; `rpc` and `rest` translate. [`start`] puts them together.
+//! nobody waits for; `service` is what a call means; `rpc` and `rest` translate what comes by `incoming`. [`start`] puts them together.
 
 mod background;
 mod config;
 mod error;
+mod incoming;
 mod record;
 mod rest;
 mod rpc;

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dhara_stdx::{Clock, Entropy, net};
 use dhara_wire::controller::controller_service_server::ControllerServiceServer;
@@ -10,18 +11,23 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 use tracing::{error, info};
 
 use crate::background;
 use crate::config::{ControllerConfig, HostPort};
 use crate::error::StartError;
+use crate::incoming::Incoming;
 use crate::rest;
 use crate::rpc::Rpc;
 use crate::segment_client::WireSegmentClient;
 use crate::service::Service;
 use crate::store::Store;
 use crate::workflow::Engine;
+
+/// After how much silence a client is asked for a sign of life.
+const SILENT_FOR: Duration = Duration::from_mins(1);
+/// And how long it may take to give one.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 /// A running controller. Dropping the handle stops it without waiting.
 #[derive(Debug)]
@@ -95,7 +101,7 @@ async fn start_all(
     check(&config)?;
     let (listener, local_addr) = listen(config.listen).await?;
     let (rest_listener, rest_addr) = listen(config.rest_listen).await?;
-    let hosts = config.store.iter().map(HostPort::to_string);
+    let hosts = config.store_here.as_ref().unwrap_or(&config.store).iter().map(HostPort::to_string);
     let client = Arc::new(WireSegmentClient::new(hosts, config.container_count));
     let store = Arc::new(Store::new(client, clock, entropy));
     store.prepare().await.map_err(|error| StartError::Tables(Box::new(error)))?;
@@ -105,12 +111,12 @@ async fn start_all(
     let background = TaskTracker::new();
     background::spawn(&engine, &background, &working, config.sweep_interval);
     let advertised = HostPort { host: config.advertise_host.clone(), port: local_addr.port() };
-    let call_time_max = config.call_time_max;
+    let (call_time_max, connections_max) = (config.call_time_max, config.connections_max);
     let rpc = Rpc::new(Arc::new(Service::new(engine.clone(), config, advertised)), call_time_max);
 
     let servers = TaskTracker::new();
-    servers.spawn(serve_rpc(listener, rpc.clone(), serving.clone()));
-    servers.spawn(serve_rest(rest_listener, serving.clone()));
+    servers.spawn(serve_rpc(Incoming::new(listener, connections_max), rpc.clone(), serving.clone()));
+    servers.spawn(serve_rest(Incoming::new(rest_listener, connections_max), serving.clone()));
     info!(%local_addr, %rest_addr, "controller started");
     Ok(ControllerHandle { local_addr, rest_addr, serving, working, servers, background, rpc, engine })
 }
@@ -143,17 +149,18 @@ async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartE
     Ok((listener, local))
 }
 
-async fn serve_rpc(listener: TcpListener, rpc: Rpc, stop: CancellationToken) {
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+async fn serve_rpc(incoming: Incoming, rpc: Rpc, stop: CancellationToken) {
     let service = ControllerServiceServer::new(rpc);
-    let server = Server::builder().serve_with_incoming_shutdown(service, incoming, stop.cancelled_owned());
+    let builder = Server::builder().http2_keepalive_interval(Some(SILENT_FOR));
+    let builder = builder.http2_keepalive_timeout(Some(ANSWER_WITHIN));
+    let server = builder.serve_with_incoming_shutdown(service, incoming.stream(), stop.cancelled_owned());
     if let Err(error) = server.await {
         error!(%error, "serving gRPC");
     }
 }
 
-async fn serve_rest(listener: TcpListener, stop: CancellationToken) {
-    let server = axum::serve(listener, rest::router()).with_graceful_shutdown(stop.cancelled_owned());
+async fn serve_rest(incoming: Incoming, stop: CancellationToken) {
+    let server = axum::serve(incoming, rest::router()).with_graceful_shutdown(stop.cancelled_owned());
     if let Err(error) = server.await {
         error!(%error, "serving REST");
     }

@@ -10,8 +10,20 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crate::mmap::FileMap;
+
+/// How often and after which wait a folder is opened again while the process, or the system, has too many files open.
+const DIR_TRIES_MAX: u32 = 100;
+const DIR_RETRY: Duration = Duration::from_millis(100);
+
+/// Whether a file could not be opened because the process, or the system, has too many open, or no memory for one more: it
+/// may go well later.
+pub fn is_out_of_files(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::OutOfMemory
+        || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,7 +255,17 @@ impl Disk for RealDisk {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let named = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-        File::open(named)?.sync_all()
+        let mut tries = 0;
+        loop {
+            match File::open(named) {
+                // Connections come and go, and whoever fails here has no good way to begin again.
+                Err(error) if is_out_of_files(&error) && tries < DIR_TRIES_MAX => {
+                    tries += 1;
+                    std::thread::sleep(DIR_RETRY);
+                }
+                opened => return opened?.sync_all(),
+            }
+        }
     }
 
     fn try_lock(&self, path: &Path) -> io::Result<Box<dyn DiskLock>> {

@@ -2,14 +2,21 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
+use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
 
+/// A connection that was silent for so long is looked after by the system, every [`PROBE_EVERY`] and [`PROBES`] times.
+const SILENT_FOR: Duration = Duration::from_mins(1);
+const PROBE_EVERY: Duration = Duration::from_secs(10);
+const PROBES: u32 = 6;
+
 /// Listens on `addr`; port 0 takes a free one. The system looks after idle connections, so that peers which vanished
-/// without a word do not keep theirs for ever (Linux: after two hours).
+/// without a word do not keep theirs for more than two minutes.
 ///
 /// # Errors
 /// Whatever the system answers to bind.
@@ -22,6 +29,9 @@ pub async fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     // What is accepted inherits it.
     socket.set_keepalive(true)?;
+    sockopt::set_tcp_keepidle(&socket, SILENT_FOR)?;
+    sockopt::set_tcp_keepintvl(&socket, PROBE_EVERY)?;
+    sockopt::set_tcp_keepcnt(&socket, PROBES)?;
     socket.bind(addr)?;
     socket.listen(BACKLOG)
 }
@@ -64,6 +74,7 @@ mod tests {
         assert!(near.unwrap().nodelay().unwrap());
         let far = far.unwrap().0;
         assert!(far.nodelay().unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&far).unwrap(), SILENT_FOR);
         assert!(TcpSocket::from_std_stream(far.into_std().unwrap()).keepalive().unwrap());
     }
 }

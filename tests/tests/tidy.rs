@@ -39,7 +39,7 @@ const FLOORS: &[(&str, &[&[&str]])] = &[
             &["workflow"],
             &["background"],
             &["service"],
-            &["rpc", "rest"],
+            &["rpc", "rest", "incoming"],
             &["server"],
         ],
     ),

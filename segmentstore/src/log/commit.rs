@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dhara_stdx::disk::is_out_of_files;
 use dhara_stdx::{Clock, Disk, DiskFile, Entropy, OpenMode};
 
 use super::error::LogError;
@@ -424,6 +425,8 @@ pub(super) fn create<T>(
     }
     let no_room = |doing, source: std::io::Error| match source.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => LogError::Full,
+        // As passing as a full disk; more so, since whatever ends gives one back.
+        _ if is_out_of_files(&source) => LogError::Full,
         _ => LogError::io(doing, path, source),
     };
     let opened = seams.disk.open(path, OpenMode::CreateNew);

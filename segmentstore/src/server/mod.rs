@@ -33,7 +33,7 @@ use tracing::{debug, warn};
 /// Bytes that frames above 64 KiB may hold in memory until their replies.
 const FRAME_BUDGET_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Wait after a connection could not be accepted.
+/// Wait after a connection could not be accepted, or found no place.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The containers of this process, each open or about to be opened again.
@@ -153,7 +153,10 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, places: Arc<Semaphor
         };
         let Some(stream) = accepted_or_pause(accepted).await else { continue };
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            drop(stream);
             warn!("too many connections");
+            // As many lines of the log as that, and no more.
+            tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
         number += 1;

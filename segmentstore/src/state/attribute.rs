@@ -6,6 +6,7 @@ use crate::types::{SegmentId, SequenceNumber};
 use dhara_wire::codec::Uuid;
 use dhara_wire::command::{AttributeUpdate, AttributeUpdateType};
 use dhara_wire::limits::NULL_ATTRIBUTE_VALUE;
+use std::collections::HashMap;
 
 /// High half of the ids of attributes that the store itself keeps.
 const CORE_HIGH: u128 = 0x8000_0000_0000_0000;
@@ -133,19 +134,22 @@ impl State {
     ) -> Result<Option<Vec<AttributeChange>>, Refusal> {
         let segment = &self.segments[&id];
         let mut changes: Vec<AttributeChange> = Vec::with_capacity(updates.len());
+        let mut places: HashMap<Uuid, usize> = HashMap::with_capacity(updates.len());
         for update in updates {
             if is_core(update.attribute_id) {
                 return Err(Refusal::Illegal("attribute belongs to the store"));
             }
-            let earlier = changes.iter().position(|change| change.attribute == update.attribute_id);
+            let earlier = places.get(&update.attribute_id).copied();
             let was = match earlier {
                 Some(at) => changes[at].value,
                 None => segment.attribute(update.attribute_id, rows).ok_or(Refusal::Unavailable)?,
             };
             let Some(value) = updated(update, was) else { return Ok(None) };
-            match earlier {
-                Some(at) => changes[at].value = value,
-                None => changes.push(AttributeChange { attribute: update.attribute_id, was, value }),
+            if let Some(at) = earlier {
+                changes[at].value = value;
+            } else {
+                places.insert(update.attribute_id, changes.len());
+                changes.push(AttributeChange { attribute: update.attribute_id, was, value });
             }
         }
         Ok(Some(changes))
